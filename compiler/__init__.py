@@ -1,0 +1,1 @@
+"""The ahead-of-time compiler: from an nn.Module to kernels and bytecode."""

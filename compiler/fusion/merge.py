@@ -1,0 +1,127 @@
+"""Merging tensor programs: renaming buffers and symbols, and inlining pointwise stages into their readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..symbolic import Expr, Opaque, map_opaque, substitute, walk
+from ..tir import Axis, Buffer, Index, Load, Program, Scalar, Stage, free_symbols, rebuild, substitute_scalar
+
+
+@dataclass(frozen=True)
+class Part:
+    """One program of a group: the group's buffers for its inputs and outputs, and the expressions for its symbols."""
+
+    program: Program
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    symbols: tuple[Expr, ...]
+
+
+def merge(name: str, parts: Sequence[Part], inputs: Sequence[Buffer], results: Sequence[Buffer]) -> Program:
+    """One program that does what the parts do one after another; buffers between them become local or disappear.
+
+    Pointwise intermediate stages are inlined into the stages that read them, so that they live in registers; a reduction's
+    result stays a local buffer.
+    """
+    stages: list[Stage] = []
+    local: dict[str, Buffer] = {}
+    in_place: list[tuple[str, str]] = []
+    outer = {b.name for b in (*inputs, *results)}
+    for number, part in enumerate(parts):
+        program = part.program
+        symbols: dict[Expr, Expr | int] = dict(zip(program.symbols, part.symbols, strict=True))
+        names = {b.name: f"{b.name}_{number}" for b in program.locals}
+        names |= dict(zip((b.name for b in program.inputs), part.inputs, strict=True))
+        names |= dict(zip((b.name for b in program.outputs), part.outputs, strict=True))
+        for buffer in (*program.locals, *program.outputs):
+            if names[buffer.name] not in outer:
+                local[names[buffer.name]] = Buffer(names[buffer.name], _map(buffer.shape, symbols), buffer.dtype)
+        stages += [_rename_stage(stage, names, symbols) for stage in program.stages]
+        in_place += [(names[out], names[source]) for out, source in program.in_place]
+    stages = inline_pointwise(stages, set(local))
+    live = {load.buffer for stage in stages for load in stage.loads()}
+    kept = tuple(b for n, b in local.items() if n in live)
+    program = Program(name, tuple(inputs), tuple(results), tuple(stages), kept, (), tuple(in_place))
+    return replace(program, symbols=free_symbols(program))
+
+
+def inline_pointwise(stages: Sequence[Stage], local: set[str]) -> list[Stage]:
+    """Removes pointwise stages that write a local buffer by putting their value in place of its loads."""
+    values: dict[str, tuple[tuple[Axis, ...], Scalar]] = {}
+    indexed = {load.buffer for stage in stages for load in _index_loads(stage)}
+    kept = []
+    for stage in stages:
+        stage = replace(stage, values=tuple(_inline(v, values) for v in stage.values))
+        if (
+            stage.reducer is None
+            and stage.is_pointwise
+            and stage.outputs[0] in local - indexed
+            and len(stage.outputs) == 1
+        ):
+            values[stage.outputs[0]] = (stage.spatial, stage.values[0])
+        else:
+            kept.append(stage)
+    return kept
+
+
+def _index_loads(stage: Stage) -> list[Load]:
+    """Loads that serve as an index of another one: they cannot be replaced by a computed value."""
+    direct: list[Load] = []
+
+    def visit(node: Scalar) -> Scalar:
+        def index(expr: Expr) -> Expr:
+            direct.extend(p.payload for p in walk(expr) if isinstance(p, Opaque) and isinstance(p.payload, Load))
+            return expr
+
+        return rebuild(node, visit, index)
+
+    for value in stage.values:
+        visit(value)
+    for index in stage.indices:
+        visit(Index(index))
+    return direct
+
+
+def _inline(node: Scalar, values: Mapping[str, tuple[tuple[Axis, ...], Scalar]]) -> Scalar:
+    if isinstance(node, Load) and node.buffer in values:
+        axes, value = values[node.buffer]
+        return substitute_scalar(value, {axis.var: index for axis, index in zip(axes, node.indices, strict=True)})
+    return rebuild(node, lambda child: _inline(child, values), lambda index: index)
+
+
+def _map(exprs: Sequence[Expr], mapping: Mapping[Expr, Expr | int]) -> tuple[Expr, ...]:
+    return tuple(substitute(e, mapping) for e in exprs)
+
+
+def _rename_stage(stage: Stage, names: Mapping[str, str], symbols: Mapping[Expr, Expr | int]) -> Stage:
+    """The stage over other buffers, with the program's symbols replaced."""
+
+    def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.var, substitute(a.extent, symbols)) for a in given)
+
+    def index(expr: Expr) -> Expr:
+        return substitute(rename_index(expr, names), symbols)
+
+    def scalar(node: Scalar) -> Scalar:
+        renamed = rebuild(node, scalar, index)
+        return replace(renamed, buffer=names[renamed.buffer]) if isinstance(renamed, Load) else renamed
+
+    return Stage(
+        tuple(names[o] for o in stage.outputs), axes(stage.spatial), tuple(map(index, stage.indices)),
+        tuple(map(scalar, stage.values)), axes(stage.reduce), stage.reducer,
+    )  # fmt: skip
+
+
+def rename_index(expr: Expr, names: Mapping[str, str]) -> Expr:
+    """An index expression whose loaded parts read other buffers."""
+
+    def change(opaque: Opaque) -> Expr:
+        load = opaque.payload
+        if not isinstance(load, Load):
+            return opaque
+        inner = tuple(rename_index(i, names) for i in load.indices)
+        return Opaque(Load(names[load.buffer], inner, load.type), opaque.lower, opaque.upper)
+
+    return map_opaque(expr, change)

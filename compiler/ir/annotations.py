@@ -1,0 +1,177 @@
+"""What is known of a value at compile time. Coarser annotations are legal everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..symbolic import Expr, Var, as_expr, prove_equal, substitute, variables
+
+
+class Annotation:
+    """Base of the annotations below."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Object(Annotation):
+    """Any value."""
+
+    def __str__(self) -> str:
+        return "Object"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Shape(Annotation):
+    """A shape value: its dimensions as expressions, or only their number, or nothing."""
+
+    dims: tuple[Expr, ...] | None
+    ndim: int | None
+
+    def __init__(self, dims: Sequence[Expr | int] | None = None, ndim: int | None = None) -> None:
+        object.__setattr__(self, "dims", None if dims is None else tuple(map(as_expr, dims)))
+        object.__setattr__(self, "ndim", ndim if dims is None else len(dims))
+
+    def __str__(self) -> str:
+        if self.dims is not None:
+            return f"Shape([{', '.join(map(str, self.dims))}])"
+        return "Shape()" if self.ndim is None else f"Shape(ndim={self.ndim})"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Tensor(Annotation):
+    """A tensor: shape and element type (f32, f16, i32, u32), each possibly unknown."""
+
+    shape: tuple[Expr, ...] | None
+    dtype: str | None
+    ndim: int | None
+
+    def __init__(
+        self, shape: Sequence[Expr | int] | None = None, dtype: str | None = None, ndim: int | None = None
+    ) -> None:
+        object.__setattr__(self, "shape", None if shape is None else tuple(map(as_expr, shape)))
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "ndim", ndim if shape is None else len(shape))
+
+    def __str__(self) -> str:
+        parts = []
+        if self.shape is not None:
+            inner = ", ".join(map(str, self.shape))
+            parts.append(f"({inner},)" if len(self.shape) == 1 else f"({inner})")
+        elif self.ndim is not None:
+            parts.append(f"ndim={self.ndim}")
+        if self.dtype is not None:
+            parts.append(f'"{self.dtype}"' if self.shape is not None else f'dtype="{self.dtype}"')
+        return f"Tensor({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple(Annotation):
+    """A tuple of annotated values."""
+
+    fields: tuple[Annotation, ...]
+
+    def __str__(self) -> str:
+        return f"Tuple[{', '.join(map(str, self.fields))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Callable(Annotation):
+    """A function value. The variables of the parameters are bound by each call; they are not those of the surroundings."""
+
+    params: tuple[Annotation, ...]
+    result: Annotation
+
+    def __str__(self) -> str:
+        return f"Callable([{', '.join(map(str, self.params))}], {self.result})"
+
+
+def dimensions(annotation: Annotation) -> Iterator[Expr]:
+    """All dimension expressions of an annotation, in order; those inside a Callable are its own."""
+    match annotation:
+        case Shape(dims) if dims is not None:
+            yield from dims
+        case Tensor(shape=shape) if shape is not None:
+            yield from shape
+        case Tuple(fields):
+            for field in fields:
+                yield from dimensions(field)
+
+
+def annotation_variables(annotation: Annotation) -> frozenset[Var]:
+    """The symbolic variables that occur."""
+    return frozenset(v for dim in dimensions(annotation) for v in variables(dim))
+
+
+def map_dimensions(annotation: Annotation, mapping: Mapping[Expr, Expr | int]) -> Annotation:
+    """Substitutes symbolic variables, simultaneously."""
+    match annotation:
+        case Shape(dims) if dims is not None:
+            return Shape([substitute(d, mapping) for d in dims])
+        case Tensor(shape=shape) if shape is not None:
+            return Tensor([substitute(d, mapping) for d in shape], annotation.dtype)
+        case Tuple(fields):
+            return Tuple(tuple(map_dimensions(f, mapping) for f in fields))
+    return annotation
+
+
+def erase_variables(annotation: Annotation, known: frozenset[Var]) -> Annotation:
+    """Coarsens what mentions a variable outside `known` to its rank."""
+    match annotation:
+        case Shape(dims) if dims is not None and not annotation_variables(annotation) <= known:
+            return Shape(ndim=len(dims))
+        case Tensor(shape=shape) if shape is not None and not annotation_variables(annotation) <= known:
+            return Tensor(dtype=annotation.dtype, ndim=len(shape))
+        case Tuple(fields):
+            return Tuple(tuple(erase_variables(f, known) for f in fields))
+    return annotation
+
+
+def _same_dims(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    return len(a) == len(b) and all(x == y or prove_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def is_subsumed(finer: Annotation, coarser: Annotation) -> bool:
+    """Whether every value of the first annotation is provably one of the second."""
+    match finer, coarser:
+        case _, Object():
+            return True
+        case Shape(), Shape():
+            if coarser.dims is not None:
+                return finer.dims is not None and _same_dims(finer.dims, coarser.dims)
+            return coarser.ndim is None or finer.ndim == coarser.ndim
+        case Tensor(), Tensor():
+            if coarser.dtype is not None and finer.dtype != coarser.dtype:
+                return False
+            if coarser.shape is not None:
+                return finer.shape is not None and _same_dims(finer.shape, coarser.shape)
+            return coarser.ndim is None or finer.ndim == coarser.ndim
+        case Tuple(a), Tuple(b):
+            return len(a) == len(b) and all(is_subsumed(x, y) for x, y in zip(a, b, strict=True))
+        case Callable(), Callable():
+            return (
+                len(finer.params) == len(coarser.params)
+                and all(is_subsumed(y, x) for x, y in zip(finer.params, coarser.params, strict=True))
+                and is_subsumed(finer.result, coarser.result)
+            )
+    return False
+
+
+def join(a: Annotation, b: Annotation) -> Annotation:
+    """The finest annotation known to hold of both: what an `if` has."""
+    match a, b:
+        case Shape(), Shape():
+            if a.dims is not None and b.dims is not None and _same_dims(a.dims, b.dims):
+                return a
+            return Shape(ndim=a.ndim if a.ndim == b.ndim else None)
+        case Tensor(), Tensor():
+            dtype = a.dtype if a.dtype == b.dtype else None
+            if a.shape is not None and b.shape is not None and _same_dims(a.shape, b.shape):
+                return Tensor(a.shape, dtype)
+            return Tensor(dtype=dtype, ndim=a.ndim if a.ndim == b.ndim else None)
+        case Tuple(x), Tuple(y) if len(x) == len(y):
+            return Tuple(tuple(join(p, q) for p, q in zip(x, y, strict=True)))
+        case Callable(), Callable() if a == b:
+            return a
+    return Object()

@@ -1,0 +1,136 @@
+"""Builds graph functions binding by binding, deducing annotations on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..tir import Program
+from .annotations import Annotation, Callable, Tensor, Tuple
+from .deduce import deduce
+from .expr import (
+    Atom, Binding, Block, Call, CallFunction, CallTIR, Function, FunctionRef, GetItem, If, MakeTuple, MatchCast, Module, Name,
+    Operator, Value,
+)  # fmt: skip
+
+
+class BlockBuilder:
+    """Collects bindings of one block. Names get a number where they would repeat."""
+
+    def __init__(self, taken: set[str] | None = None) -> None:
+        self._taken = taken if taken is not None else set()
+        self._bindings: list[Binding] = []
+
+    def fresh(self, hint: str) -> str:
+        """An unused name, `hint` itself if it is free."""
+        name, number = hint, 0
+        while name in self._taken:
+            number += 1
+            name = f"{hint}_{number}"
+        self._taken.add(name)
+        return name
+
+    def emit(self, value: Value, hint: str = "v") -> Name:
+        """Binds a value to a fresh name, annotated by deduction."""
+        name = Name(self.fresh(hint), deduce(value))
+        self._bindings.append(Binding(name, value))
+        return name
+
+    def op(self, operator: Operator, *args: Atom, hint: str | None = None, **attributes: Any) -> Name:
+        """Calls an operator."""
+        return self.emit(Call(operator, args, tuple(sorted(attributes.items()))), hint or operator.name)
+
+    def match_cast(self, value: Atom, annotation: Annotation, hint: str = "cast") -> Name:
+        return self.emit(MatchCast(value, annotation), hint)
+
+    def make_tuple(self, *fields: Atom, hint: str = "pair") -> Name:
+        return self.emit(MakeTuple(fields), hint)
+
+    def get_item(self, value: Atom, index: int, hint: str = "item") -> Name:
+        return self.emit(GetItem(value, index), hint)
+
+    def call(self, callee: FunctionRef | Name, *args: Atom, hint: str = "result") -> Name:
+        return self.emit(CallFunction(callee, args), hint)
+
+    def arm(self) -> BlockBuilder:
+        """A builder for an arm of an `if`, sharing this block's names."""
+        return BlockBuilder(self._taken)
+
+    def if_else(self, condition: Atom, then: Block, orelse: Block, hint: str = "chosen") -> Name:
+        return self.emit(If(condition, then, orelse), hint)
+
+    def block(self, result: Atom) -> Block:
+        """The bindings so far, with their result."""
+        return Block(tuple(self._bindings), result)
+
+
+class FunctionBuilder(BlockBuilder):
+    """A block with parameters: `param`, then bindings, then `finish`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self._params: list[Name] = []
+
+    def param(self, name: str, annotation: Annotation) -> Name:
+        """Declares a parameter."""
+        param = Name(self.fresh(name), annotation)
+        self._params.append(param)
+        return param
+
+    def finish(self, *results: Atom, consumed: Sequence[tuple[int, int]] = ()) -> Function:
+        """The function; several results become a tuple. `consumed`: see Function."""
+        result = results[0] if len(results) == 1 else self.make_tuple(*results, hint="results")
+        return Function(self._name, tuple(self._params), self.block(result), result.annotation, tuple(consumed))
+
+
+class ModuleBuilder:
+    """Collects functions and tensor programs; equal programs are kept once."""
+
+    def __init__(self, module: Module | None = None) -> None:
+        self.functions: dict[str, Function] = dict(module.functions) if module else {}
+        self.programs: dict[str, Program] = dict(module.programs) if module else {}
+        self._names = {_anonymous(p): name for name, p in self.programs.items()}
+
+    def add_function(self, function: Function) -> FunctionRef:
+        """Adds or replaces a function and returns a reference that calls it."""
+        self.functions[function.name] = function
+        return reference(function)
+
+    def add_program(self, program: Program) -> str:
+        """The name of this program in the module: an equal one's, or a fresh one."""
+        key = _anonymous(program)
+        if key not in self._names:
+            name, number = program.name, 0
+            while name in self.programs:
+                number += 1
+                name = f"{program.name}_{number}"
+            self.programs[name] = _renamed(program, name)
+            self._names[key] = name
+        return self._names[key]
+
+    def call_tir(self, program: Program, args: Sequence[Atom]) -> CallTIR:
+        """A call whose shapes and symbolic arguments are the program's own variables."""
+        outputs = tuple(Tensor(b.shape, b.dtype) for b in program.outputs)
+        return CallTIR(self.add_program(program), tuple(args), outputs, program.symbols)
+
+    def finish(self) -> Module:
+        return Module(self.functions, self.programs)
+
+
+def reference(function: Function) -> FunctionRef:
+    """A function value with its signature."""
+    return FunctionRef(function.name, Callable(tuple(p.annotation for p in function.params), function.result))
+
+
+def _anonymous(program: Program) -> Program:
+    return _renamed(program, "")
+
+
+def _renamed(program: Program, name: str) -> Program:
+    return Program(
+        name, program.inputs, program.outputs, program.stages, program.locals, program.symbols, program.in_place
+    )
+
+
+__all__ = ["BlockBuilder", "FunctionBuilder", "ModuleBuilder", "Tuple", "reference"]

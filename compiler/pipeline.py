@@ -1,0 +1,55 @@
+"""The pipeline: the passes in their order, and `compile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .codegen import generate
+from .executable import Executable
+from .fusion.fuse_ops import fuse_ops
+from .fusion.fuse_tir import fuse_tir
+from .ir import Module, print_module, verify
+from .passes.dce import eliminate_dead_code
+from .passes.legalize import legalize
+from .passes.lower_shapes import lower_shapes
+from .passes.plan_memory import plan_memory, unplanned_bytes
+from .target import WEBGPU, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A step of the pipeline: a pure function of the module and the target. Its docstring states what holds after it."""
+
+    name: str
+    run: Callable[[Module, Target], Module]
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("legalize", lambda module, _: legalize(module)),
+    Pass("fuse_ops", fuse_ops),
+    Pass("fuse_tir", lambda module, _: fuse_tir(module)),
+    Pass("eliminate_dead_code", lambda module, _: eliminate_dead_code(module)),
+    Pass("plan_memory", plan_memory),
+    Pass("lower_shapes", lambda module, _: lower_shapes(module)),
+)
+
+
+def lower(module: Module, target: Target = WEBGPU, passes: Iterable[Pass] = PASSES) -> Iterable[tuple[str, Module]]:
+    """Yields (name, module) for the module as given, under the name "start", and after each pass; each is verified."""
+    verify(module)
+    yield "start", module
+    for step in passes:
+        module = step.run(module, target)
+        verify(module)
+        yield step.name, module
+
+
+def compile(module: Module, target: Target = WEBGPU) -> Executable:
+    """Compiles a module. Raises WebrelaxError where the target's limits do not allow it."""
+    texts, unplanned = {}, {}
+    for name, module in lower(module, target):  # noqa: B020 - the last module is the result
+        texts[name] = print_module(module)
+        if name == "eliminate_dead_code":
+            unplanned = unplanned_bytes(module)
+    return generate(module, target, texts, unplanned)

@@ -1,0 +1,8 @@
+"""Weight formats: how quantized weights are stored in a bundle, and how they are decoded."""
+
+from .decode import decode_program, dequantize
+from .packers import FORMATS, SECTION_WORDS, BlockFormat, pack, packed_words, sections, unpack
+
+__all__ = [
+    "FORMATS", "SECTION_WORDS", "BlockFormat", "decode_program", "dequantize", "pack", "packed_words", "sections", "unpack",
+]  # fmt: skip

@@ -1,0 +1,60 @@
+"""Decoding a packed weight, as an ordinary tensor program: analysis and fusion know nothing of formats."""
+
+from __future__ import annotations
+
+from ..ir import Annotation, Operator, Tensor
+from ..symbolic import Expr
+from ..tir import Bitcast, Cast, Handle, Program, ProgramBuilder, Scalar, as_scalar, half
+from .packers import BlockFormat, packed_words, sections
+
+
+def decode_program(format: BlockFormat, rows: int, columns: int) -> Program:
+    """u32[packed_words] -> f32[rows, columns], the values of `unpack` bit for bit."""
+    b = ProgramBuilder("dequantize")
+    words = b.input("w", (packed_words(format, rows, columns),), "u32")
+
+    def element(r: Expr, k: Expr) -> Scalar:
+        value = _code(format, words, r * columns + k)
+        if not format.group:
+            return value
+        group = r * (columns // format.group) + k // format.group
+        start = sections(format, rows, columns)[1]
+        if format.has_minimum:
+            pair = words[start + group]
+            return value * half(pair) + half(pair >> 16)
+        return value * half(words[start + group // 2] >> _u32(group % 2 * 16))
+
+    return b.finish(b.compute("values", (rows, columns), element))
+
+
+def _u32(expr: Expr) -> Scalar:
+    return as_scalar(expr, "u32")
+
+
+def _code(format: BlockFormat, words: Handle, at: Expr) -> Scalar:
+    """The code of the element with this flat number, less its zero point, as f32."""
+    word = words[at // format.codes_per_word]
+    shift = at % format.codes_per_word * format.bits
+    if format.code == "f32":
+        return Bitcast("f32", word)
+    if format.code == "bf16":
+        return Bitcast("f32", (word >> _u32(shift)) << 16)
+    if format.code == "f16":
+        return half(word >> _u32(shift))
+    if format.code == "signed":
+        top = Bitcast("i32", word << _u32(32 - format.bits - shift))
+        return Cast("f32", (top >> (32 - format.bits)) - format.zero if format.zero else top >> (32 - format.bits))
+    code = Bitcast("i32", (word >> _u32(shift)) & ((1 << format.bits) - 1))
+    return Cast("f32", code - format.zero if format.zero else code)
+
+
+def _deduce(arguments: tuple[Annotation, ...], attributes: object) -> Annotation:
+    rows, columns = attributes["rows"], attributes["columns"]  # type: ignore[index]
+    (words,) = arguments
+    expected = Tensor((packed_words(attributes["format"], rows, columns),), "u32")  # type: ignore[index]
+    if words != expected:
+        raise ValueError(f"a packed [{rows}, {columns}] weight is {expected}, not {words}")
+    return Tensor((rows, columns), "f32")
+
+
+dequantize = Operator("dequantize", _deduce, lambda _, a: decode_program(a["format"], a["rows"], a["columns"]))

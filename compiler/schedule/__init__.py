@@ -1,0 +1,7 @@
+"""Rules that turn a tensor program into a kernel."""
+
+from .kernel import Binding, Kernel, merge_bindings
+from .limits import check_bindings, check_limits
+from .rules import RULES, rule_for, schedule
+
+__all__ = ["RULES", "Binding", "Kernel", "check_bindings", "check_limits", "merge_bindings", "rule_for", "schedule"]

@@ -1,0 +1,127 @@
+"""Looks into the kernel IR: what a node or a statement reads and defines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..symbolic import Expr, variables
+from ..tir import Index, Load, Scalar, children
+from ..tir.scalar import opaque_loads
+from .kernel import GROUP, Assign, Block, Dot, Element, For, If, Kernel, Let, Local, Register, Statement, Store, Vector
+
+
+def operands(node: Scalar) -> Iterator[Scalar]:
+    """The scalars that a node reads, loads inside its indices included."""
+    match node:
+        case Vector(parts):
+            yield from parts
+        case Dot(a, b):
+            yield from (a, b)
+        case Load(_, indices):
+            for index in indices:
+                yield from opaque_loads(index)
+        case Element(_, index) | Index(index):
+            yield from opaque_loads(index)
+        case _:
+            yield from children(node)
+
+
+def names_of(node: Scalar) -> set[str]:
+    """The names of variables, locals and arrays that a node reads."""
+    found: set[str] = set()
+    match node:
+        case Local(name):
+            found.add(name)
+        case Element(array, index):
+            found |= {array, *(v.name for v in variables(index))}
+        case Load(_, indices):
+            found.update(v.name for i in indices for v in variables(i))
+        case Index(expr):
+            found.update(v.name for v in variables(expr))
+    return found.union(*map(names_of, operands(node)))
+
+
+def defined(block: Block) -> Iterator[str]:
+    for s in block:
+        match s:
+            case Let(target):
+                yield target.name
+            case Register(name):
+                yield name
+            case For(var, body=body):
+                yield var.name
+                yield from defined(body)
+            case If(body=body):
+                yield from defined(body)
+
+
+def own_scalars(s: Statement) -> Iterator[Scalar]:
+    """The scalars of a statement itself, not those of nested ones."""
+    match s:
+        case Let(_, value):
+            yield from (value,) if isinstance(value, Scalar) else opaque_loads(value)
+        case Register(_, _, values):
+            yield from values
+        case Assign(target, value):
+            if isinstance(target, Element):
+                yield from opaque_loads(target.index)
+            yield value
+        case Store(_, index, value):
+            yield from opaque_loads(index)
+            yield value
+        case If(condition):
+            yield condition
+        case For(_, start, stop, step):
+            for bound in (start, stop, step):
+                yield from opaque_loads(bound)
+
+
+def own_expressions(s: Statement) -> Iterator[Expr]:
+    """The integer expressions of a statement itself, those inside its scalars included."""
+    match s:
+        case Let(_, Expr() as value):
+            yield value
+        case Assign(Element(_, index)) | Store(_, index):
+            yield index
+        case For(_, start, stop, step):
+            yield from (start, stop, step)
+    for node in own_scalars(s):
+        yield from expressions_in(node)
+
+
+def expressions_in(node: Scalar) -> Iterator[Expr]:
+    """The integer expressions in a scalar."""
+    match node:
+        case Load(_, indices):
+            yield from indices
+        case Element(_, index) | Index(index):
+            yield index
+    for child in operands(node):
+        yield from expressions_in(child)
+
+
+def statements(block: Block) -> Iterator[Statement]:
+    """All statements, nested ones included, in order."""
+    for s in block:
+        yield s
+        if isinstance(s, For | If):
+            yield from statements(s.body)
+
+
+def loads_of(s: Statement) -> Iterator[Load]:
+    """All loads of a statement itself."""
+    for node in own_scalars(s):
+        yield from _loads(node)
+
+
+def _loads(node: Scalar) -> Iterator[Load]:
+    if isinstance(node, Load):
+        yield node
+    for child in operands(node):
+        yield from _loads(child)
+
+
+def names_in(kernel: Kernel) -> set[str]:
+    """Every name that a kernel uses."""
+    named = {b.buffer.name for b in kernel.bindings} | {s.name for s in (*kernel.shared, *kernel.symbols, *GROUP)}
+    return named | {"lane"} | set(defined(kernel.body))

@@ -1,0 +1,25 @@
+"""What the code is compiled for: features and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A kind of device. The defaults are the limits that every WebGPU device promises (sizes in bytes)."""
+
+    name: str = "webgpu"
+    profile: str = "f32"
+    features: tuple[str, ...] = ()
+    storage_buffers: int = 8
+    workgroup_memory: int = 16 << 10
+    workgroup_invocations: int = 256
+    workgroup_size: tuple[int, int, int] = (256, 256, 64)
+    grid: int = 65535
+    binding_size: int = 128 << 20
+    buffer_size: int = 256 << 20
+    offset_alignment: int = 256
+
+
+WEBGPU = Target()

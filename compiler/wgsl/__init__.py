@@ -1,0 +1,5 @@
+"""Kernels as WGSL."""
+
+from .emit import KernelSource, emit
+
+__all__ = ["KernelSource", "emit"]

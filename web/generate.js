@@ -1,0 +1,96 @@
+/** The token loop: prefill, then sample and decode until a stop, a bound or an abort. */
+import { WebrelaxError, throwIfAborted } from "./errors.js";
+import { logSumExp, sample, top } from "./sampler.js";
+import { Detokenizer, StopMatcher } from "./text.js";
+
+/**
+ * @typedef {import("./model.js").Model} Model
+ * @typedef {import("./tokenizer.js").Tokenizer} Tokenizer
+ * @typedef {import("./options.js").Request} Request
+ * @typedef {{id: number, token: string, logprob: number}} Candidate
+ * @typedef {Candidate & {top: Candidate[], topLogits: [id: number, logit: number][]}} Logprob
+ * @typedef {{id: number | null, text: string, logprob: Logprob | null}} Piece a token and the text that it completes; the
+ *   last piece may have no token but text that was held back
+ * @typedef {{promptTokens: number, completionTokens: number, cachedTokens: number, prefillSeconds: number,
+ *   firstTokenSeconds: number, decodeSeconds: number}} Counts
+ * @typedef {{reason: "stop" | "length", counts: Counts}} Outcome
+ */
+
+/**
+ * @param {{model: Model, tokenizer: Pick<Tokenizer, "decode" | "show">, ends: ReadonlySet<number>, check: () => void}} parts
+ * @param {number[]} prompt
+ * @param {Request} request
+ * @returns {AsyncGenerator<Piece, Outcome, void>} one piece a token, also where its text is still empty
+ */
+export async function* generate({ model, tokenizer, ends, check }, prompt, request) {
+  const { context } = model.config;
+  if (prompt.length === 0) throw new WebrelaxError("options", "The prompt is empty: give at least one token of text.");
+  if (prompt.length > context) {
+    throw new WebrelaxError(
+      "context",
+      `The prompt has ${prompt.length} tokens but the model's context holds ${context}: shorten it or begin a new conversation.`,
+    );
+  }
+  const { sampling, signal } = request;
+  // The last token of an answer needs no place in the cache.
+  const bound = Math.min(request.maxTokens, context - prompt.length + 1);
+  const detokenizer = new Detokenizer((ids) => tokenizer.decode(ids));
+  const stops = new StopMatcher(request.stops);
+  const start = performance.now();
+  let { logits, computed } = await model.prefill(prompt, signal);
+  const prefilled = performance.now();
+  let firstToken = prefilled;
+  /** @type {Outcome["reason"]} */
+  let reason = "length";
+  let made = 0;
+  while (made < bound) {
+    check();
+    throwIfAborted(signal);
+    const id = sample(logits, sampling, prompt.length + made);
+    const ended = ends.has(id) && !request.ignoreEnd;
+    const logprob = request.logprobs === null ? null : describe(logits, id, request.logprobs, tokenizer);
+    made++;
+    if (made === 1) firstToken = performance.now();
+    const text = ended ? "" : stops.push(detokenizer.push(id));
+    yield { id, text, logprob };
+    if (ended || stops.stopped) {
+      reason = "stop";
+      break;
+    }
+    if (made < bound) {
+      throwIfAborted(signal);
+      logits = await model.decode(id);
+    }
+  }
+  const end = performance.now();
+  const rest = stops.push(detokenizer.flush()) + stops.flush();
+  if (stops.stopped) reason = "stop";
+  if (rest) yield { id: null, text: rest, logprob: null };
+  const counts = {
+    promptTokens: prompt.length,
+    completionTokens: made,
+    cachedTokens: prompt.length - computed,
+    prefillSeconds: (prefilled - start) / 1000,
+    firstTokenSeconds: (firstToken - start) / 1000,
+    decodeSeconds: (end - firstToken) / 1000,
+  };
+  return { reason, counts };
+}
+
+/**
+ * @param {Float32Array} logits
+ * @param {number} id the chosen token
+ * @param {number} k
+ * @param {Pick<Tokenizer, "show">} tokenizer
+ * @returns {Logprob}
+ */
+function describe(logits, id, k, tokenizer) {
+  const best = top(logits, k);
+  return {
+    id,
+    token: tokenizer.show(id),
+    logprob: logits[id] - logSumExp(logits),
+    top: best.map((entry) => ({ id: entry.id, token: tokenizer.show(entry.id), logprob: entry.logprob })),
+    topLogits: best.map((entry) => [entry.id, entry.logit]),
+  };
+}
