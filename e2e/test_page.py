@@ -75,7 +75,7 @@ def test_a_second_turn_continues_from_the_cache(page: Page, toy: str) -> None:
     }""")
     (first, usage), (second, later) = found
     assert first == second == ANSWER
-    assert later["prompt_tokens_details"]["cached_tokens"] == usage["total_tokens"] - 1
+    assert later["prompt_tokens_details"]["cached_tokens"] == usage["total_tokens"]
 
 
 def test_a_reload_downloads_no_file_again(page: Page, toy: str) -> None:

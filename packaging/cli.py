@@ -77,9 +77,9 @@ def _add_build(commands: _Commands) -> None:
     build.add_argument(
         "--context",
         type=_positive,
-        default=2048,
         metavar="N",
-        help="how many tokens a conversation holds, prompt and replies together (default: %(default)s)",
+        help="how many tokens a conversation holds, prompt and replies together (default: 2048, or fewer where the"
+        " model was made for fewer)",
     )
     build.add_argument(
         "--prefill-chunk",

@@ -14,6 +14,7 @@ from ..compiler.executable import Argument, CompiledKernel, DeviceBuffer, EntryP
 from ..compiler.ir import Module
 from ..compiler.serialize import from_json
 from ..compiler.vm import VMModule, decode
+from ..compiler.wgsl import KernelSource
 from .bundle import FORMAT
 
 if TYPE_CHECKING:
@@ -79,6 +80,14 @@ class Bundle:
         """The lowered module and its kernels."""
         module, kernels = from_json(self.stored["program"])
         return module, kernels
+
+    @cached_property
+    def kernels(self) -> tuple[KernelSource, ...]:
+        """The kernels as the page gets them."""
+        listed = self.json(self.manifest["profiles"][self.profile]["kernels"])["kernels"]
+        return tuple(
+            KernelSource(k["name"], k["entry"], k["wgsl"], tuple(k["workgroup"]), tuple(k["access"])) for k in listed
+        )
 
     def weights(self) -> dict[str, Array]:
         """All weights by name as read-only u32 words."""

@@ -28,3 +28,13 @@ def smollm2_oracle() -> dict[str, Any]:
     """Prompts with token ids, logits and greedy tokens of a float32 reference; `source` in the file says which."""
     oracle: dict[str, Any] = json.loads((_ROOT / "tests/data/oracle/smollm2.json").read_text("utf-8"))
     return oracle
+
+
+@pytest.fixture(scope="session")
+def smollm2_site(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2's site, built by the command line as a user builds it."""
+    from webrelax.packaging.cli import main
+
+    site = tmp_path_factory.mktemp("smollm2") / "site"
+    assert main(["build", str(smollm2_path), "-o", str(site)]) == 0
+    return site

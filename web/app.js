@@ -48,9 +48,12 @@ let conversation = [];
 async function chooseModel() {
   const response = await fetch("models.json", { cache: "no-cache" }).catch(() => null);
   /** @type {string[]} */
-  const names = response?.ok ? (await response.json().catch(() => ({}))).models ?? [] : [];
+  const names = response?.ok ? ((await response.json().catch(() => ({}))).models ?? []) : [];
   if (names.length === 0) {
-    throw new WebrelaxError("missing-file", "models.json names no model: build one into this site with `webrelax build`.");
+    throw new WebrelaxError(
+      "missing-file",
+      "models.json names no model: build one into this site with `webrelax build`.",
+    );
   }
   const wanted = new URLSearchParams(location.search).get("model") ?? names[0];
   page.model.replaceChildren(...names.map((name) => new Option(name, name, false, name === wanted)));
@@ -233,7 +236,8 @@ class AnswerView {
     const context = engine?.info.context ?? 0;
     page.stats.textContent =
       (completion_tokens > 1 ? `${rate(extra.decode_tokens_per_s)} tokens/s · ` : "") +
-      `first after ${extra.time_to_first_token_s.toFixed(1)} s · ${Math.min(total_tokens, context)} of ${context} tokens`;
+      `first after ${extra.time_to_first_token_s.toFixed(1)} s · ` +
+      `${Math.min(total_tokens, context)} of ${context} tokens`;
     if (reason !== "length") return;
     const full = total_tokens > context;
     addNote(

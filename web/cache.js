@@ -5,7 +5,10 @@
 const CACHE_NAME = "webrelax-files-1";
 
 export class FileCache {
-  /** @param {CacheStorage | undefined} storage @param {string} origin of the site: its models share their equal files */
+  /**
+   * @param {CacheStorage | undefined} storage
+   * @param {string} origin of the site: its models share their equal files
+   */
   constructor(storage, origin) {
     this.storage = storage;
     this.origin = origin;

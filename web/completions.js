@@ -10,9 +10,9 @@ import { readMessages, readOptions, readPrompt } from "./options.js";
  * @typedef {import("./options.js").CompletionOptions} CompletionOptions
  * @typedef {import("./options.js").ChatOptions} ChatOptions
  * @typedef {{prompt_tokens: number, completion_tokens: number, total_tokens: number,
- *   prompt_tokens_details: {cached_tokens: number},
- *   extra: {prefill_tokens_per_s: number, decode_tokens_per_s: number, time_to_first_token_s: number, seed: number}}} Usage
- *   prefill counts computed tokens only; decode counts the tokens after the first
+ *   prompt_tokens_details: {cached_tokens: number}, extra: {prefill_tokens_per_s: number,
+ *   decode_tokens_per_s: number, time_to_first_token_s: number, seed: number}}} Usage
+ *   prefill counts computed tokens only; decode counts the steps after it
  * @typedef {{index: 0, text?: string, message?: {role: "assistant", content: string},
  *   delta?: {role?: "assistant", content?: string}, finish_reason: "stop" | "length" | null, logprobs: any,
  *   token_ids: number[], prompt_token_ids?: number[]}} Choice
@@ -93,7 +93,7 @@ export class ChatCompletions {
  *   logprobs(entries: Logprob[]): any}} Shape
  */
 
-/** @param {Logprob[]} entries the raw logits of the first of them: those of the last prompt position in a whole answer */
+/** Of the first entry: in a whole answer, the raw logits at the last prompt position. @param {Logprob[]} entries */
 const topLogits = (entries) => entries[0]?.topLogits ?? [];
 
 /** @type {Shape} */
@@ -239,7 +239,7 @@ function usage({ counts }, { sampling }) {
     prompt_tokens_details: { cached_tokens: cachedTokens },
     extra: {
       prefill_tokens_per_s: rate(promptTokens - cachedTokens, counts.prefillSeconds),
-      decode_tokens_per_s: rate(completionTokens - 1, counts.decodeSeconds),
+      decode_tokens_per_s: rate(counts.decodeSteps, counts.decodeSeconds),
       time_to_first_token_s: counts.firstTokenSeconds,
       seed: sampling.seed,
     },

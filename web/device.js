@@ -31,7 +31,10 @@ export class Device {
       const outOfMemory = typeof GPUOutOfMemoryError !== "undefined" && error instanceof GPUOutOfMemoryError;
       this.#report(
         outOfMemory
-          ? new WebrelaxError("out-of-memory", "The GPU ran out of memory: close other tabs, then load the model again.")
+          ? new WebrelaxError(
+              "out-of-memory",
+              "The GPU ran out of memory: close other tabs, then load the model again.",
+            )
           : new WebrelaxError("device", `The GPU refused a command (${error.message.trim()}): please report this.`),
       );
     });
@@ -98,7 +101,7 @@ export async function openDevice(manifest, { gpu = globalThis.navigator?.gpu, pr
       "no-webgpu",
       globalThis.isSecureContext === false
         ? "WebGPU works on secure pages only: open this page over https or on localhost."
-        : "This browser has no WebGPU: use a recent Chrome, Edge, Firefox or Safari, or turn WebGPU on in its settings.",
+        : "This browser has no WebGPU: use a recent Chrome, Edge, Firefox or Safari, or turn it on.",
     );
   }
   const adapter = await gpu.requestAdapter({ powerPreference: "high-performance" }).catch(() => null);
@@ -170,7 +173,8 @@ export function neededLimits(manifest, offered) {
     if (needed[name] > offered[name]) {
       throw new WebrelaxError(
         "limits",
-        `The model needs ${name} = ${needed[name]} (${formatBytes(needed[name])}) but this GPU offers ${offered[name]}: use another device or a smaller model.`,
+        `The model needs ${name} = ${needed[name]} (${formatBytes(needed[name])}) but this GPU offers ` +
+          `${offered[name]}: use another device or a smaller model.`,
       );
     }
     if (needed[name] > DEFAULT_LIMITS[name]) required[name] = needed[name];

@@ -1,8 +1,9 @@
 /**
  * The one error type of the run time: a code for programs, a sentence for people.
  *
- * @typedef {"no-webgpu" | "no-adapter" | "limits" | "out-of-memory" | "damaged-file" | "missing-file" | "network"
- *   | "device-lost" | "device" | "kernel" | "context" | "format" | "options" | "busy" | "aborted" | "disposed"} ErrorCode
+ * @typedef {"no-webgpu" | "no-adapter" | "limits" | "out-of-memory" | "device-lost" | "device" | "kernel"
+ *   | "damaged-file" | "missing-file" | "network" | "format"
+ *   | "options" | "context" | "busy" | "aborted" | "disposed"} ErrorCode
  */
 
 /** A problem the reader can act on: what is wrong, where, and what to do. */

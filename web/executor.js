@@ -1,22 +1,19 @@
 /**
  * Runs the functions of a bundle: one VM call a step gives a command stream, which becomes one command buffer.
- * Pipelines, bind-group layouts and bind groups are made once; a step writes its inputs and the symbol table.
+ * Bind groups are made once; a step writes its inputs and the symbol table.
  */
-import { WebrelaxError, messageOf, throwIfAborted } from "./errors.js";
+import { WebrelaxError, messageOf } from "./errors.js";
 import { COMMAND, COMMAND_WORDS } from "./vm_constants.js";
 
 /**
  * @typedef {import("./manifest.js").Manifest} Manifest
- * @typedef {import("./manifest.js").Kernel} Kernel
  * @typedef {import("./manifest.js").FunctionEntry} FunctionEntry
  * @typedef {import("./device.js").Device} Device
+ * @typedef {import("./pipelines.js").Pipelines} Pipelines
  * @typedef {{status: number, commands: Uint32Array, table: Int32Array}} CallResult
  * @typedef {{call(index: number, args: Int32Array, firstRow: number, rows: number): CallResult}} VM
  * @typedef {Record<string, number>} Variables values of the symbolic dimensions
  */
-
-/** Pipelines compiled at a time: enough to keep the browser's compiler threads busy. */
-const COMPILING_AT_ONCE = 8;
 
 export class Executor {
   /** @type {(GPUBindGroup | undefined)[][]} bind group of [layout][set] */
@@ -68,7 +65,8 @@ export class Executor {
       return null;
     }
     const found = entry.results.find((candidate) => candidate.name === result);
-    if (!found) throw new WebrelaxError("format", `Function "${name}" has no result "${result}": build the site again.`);
+    if (!found)
+      throw new WebrelaxError("format", `Function "${name}" has no result "${result}": build the site again.`);
     const bytes = found.shape.reduce((/** @type {number} */ n, d) => n * dimension(d, variables, name), 4);
     const staging = this.#stagingBuffer(bytes);
     encoder.copyBufferToBuffer(this.buffers[found.buffer], found.offset, staging, 0, bytes);
@@ -110,11 +108,16 @@ export class Executor {
     const { row_bytes, rows } = this.manifest.table;
     const slots = table.length / rows;
     const image = new Int32Array((row_bytes / 4) * rows);
-    for (let row = 0; row < rows; row++) image.set(table.subarray(row * slots, (row + 1) * slots), (row * row_bytes) / 4);
+    for (let row = 0; row < rows; row++)
+      image.set(table.subarray(row * slots, (row + 1) * slots), (row * row_bytes) / 4);
     return image;
   }
 
-  /** One write a buffer: the arguments' memory lies side by side. @param {FunctionEntry} entry @param {Record<string, Int32Array>} inputs */
+  /**
+   * One write a buffer: the arguments' memory lies side by side.
+   * @param {FunctionEntry} entry
+   * @param {Record<string, Int32Array>} inputs
+   */
   #writeInputs(entry, inputs) {
     /** @type {Map<number, {offset: number, data: Int32Array}[]>} */
     const writes = new Map();
@@ -199,92 +202,6 @@ export class Executor {
   }
 }
 
-/** The compiled kernels of a profile, and the layouts that they share. */
-export class Pipelines {
-  /** @type {GPUBindGroupLayout[]} one for each pattern of access modes */
-  layouts = [];
-  /** @type {Map<string, number>} */
-  #byAccess = new Map();
-  /** @type {GPUComputePipeline[]} */
-  #pipelines = [];
-  /** @type {number[]} */
-  #layoutOf = [];
-
-  /**
-   * Compiles every kernel without blocking the page.
-   * @param {Device} device
-   * @param {Kernel[]} kernels
-   * @param {{usedBytes: number, signal?: AbortSignal | null, onCompiled?: (done: number, total: number) => void}} options
-   */
-  static async compile(device, kernels, { usedBytes, signal = null, onCompiled = () => {} }) {
-    const pipelines = new Pipelines();
-    pipelines.#layoutOf = kernels.map(({ access }) => pipelines.#layout(device.gpu, access, usedBytes));
-    const gpuLayouts = pipelines.layouts.map((layout) =>
-      device.gpu.createPipelineLayout({ bindGroupLayouts: [layout] }),
-    );
-    let next = 0;
-    let done = 0;
-    const work = async () => {
-      while (next < kernels.length) {
-        throwIfAborted(signal);
-        const index = next++;
-        pipelines.#pipelines[index] = await compileKernel(
-          device, kernels[index], gpuLayouts[pipelines.#layoutOf[index]],
-        );
-        onCompiled(++done, kernels.length);
-      }
-    };
-    await Promise.all(Array.from({ length: COMPILING_AT_ONCE }, work));
-    return pipelines;
-  }
-
-  /** @param {number} kernel */
-  of(kernel) {
-    return this.#pipelines[kernel];
-  }
-
-  /** @param {number} kernel @returns {number} index into `layouts` */
-  layoutOf(kernel) {
-    return this.#layoutOf[kernel];
-  }
-
-  /** @param {GPUDevice} gpu @param {string[]} access @param {number} usedBytes */
-  #layout(gpu, access, usedBytes) {
-    const key = access.join();
-    const known = this.#byAccess.get(key);
-    if (known !== undefined) return known;
-    const visibility = GPUShaderStage.COMPUTE;
-    /** @type {GPUBindGroupLayoutEntry[]} */
-    const entries = [
-      { binding: 0, visibility, buffer: { type: "uniform", hasDynamicOffset: true, minBindingSize: usedBytes } },
-    ];
-    access.forEach((mode, index) => {
-      const type = mode === "read" ? "read-only-storage" : "storage";
-      entries.push({ binding: index + 1, visibility, buffer: { type } });
-    });
-    const index = this.layouts.push(gpu.createBindGroupLayout({ label: key, entries })) - 1;
-    this.#byAccess.set(key, index);
-    return index;
-  }
-}
-
-/** @param {Device} device @param {Kernel} kernel @param {GPUPipelineLayout} layout */
-async function compileKernel({ gpu }, { name, entry, wgsl }, layout) {
-  gpu.pushErrorScope("validation"); // the failing pipeline tells too: this only keeps the error from being uncaptured
-  const module = gpu.createShaderModule({ label: name, code: wgsl });
-  void gpu.popErrorScope();
-  try {
-    return await gpu.createComputePipelineAsync({ label: name, layout, compute: { module, entryPoint: entry } });
-  } catch (error) {
-    const { messages } = await module.getCompilationInfo();
-    const first = messages.find(({ type }) => type === "error");
-    const detail = first ? `line ${first.lineNum}: ${first.message}` : messageOf(error);
-    throw new WebrelaxError("kernel", `Kernel "${name}" does not compile on this GPU (${detail}): please report this.`, {
-      cause: error,
-    });
-  }
-}
-
 /**
  * @param {number | string} d a number or the name of a variable
  * @param {Variables} variables
@@ -303,7 +220,7 @@ function dimension(d, variables, name) {
 
 /** @param {Uint32Array} words @returns {Generator<Dispatch | Copy, void>} the commands before END */
 function* parse(words) {
-  for (let at = 0; ; ) {
+  for (let at = 0; ;) {
     const op = words[at];
     if (op === COMMAND.DISPATCH) {
       const [kernel, set, x, y, z, row] = words.subarray(at + 1, at + 7);

@@ -9,15 +9,18 @@ import { Detokenizer, StopMatcher } from "./text.js";
  * @typedef {import("./options.js").Request} Request
  * @typedef {{id: number, token: string, logprob: number}} Candidate
  * @typedef {Candidate & {top: Candidate[], topLogits: [id: number, logit: number][]}} Logprob
- * @typedef {{id: number | null, text: string, logprob: Logprob | null}} Piece a token and the text that it completes; the
- *   last piece may have no token but text that was held back
- * @typedef {{promptTokens: number, completionTokens: number, cachedTokens: number, prefillSeconds: number,
- *   firstTokenSeconds: number, decodeSeconds: number}} Counts
+ * @typedef {{id: number | null, text: string, logprob: Logprob | null}} Piece a token and the text that it completes;
+ *   without a token: the one that ended the answer, or text that was held back to the end
+ * @typedef {{model: Model, tokenizer: Pick<Tokenizer, "decode" | "show">, ends: ReadonlySet<number>,
+ *   check: () => void}} Parts `ends` are the tokens that end an answer; check() throws what has befallen the device
+ * @typedef {{promptTokens: number, completionTokens: number, cachedTokens: number, decodeSteps: number,
+ *   prefillSeconds: number, firstTokenSeconds: number, decodeSeconds: number}} Counts the token that ends an answer is
+ *   not counted
  * @typedef {{reason: "stop" | "length", counts: Counts}} Outcome
  */
 
 /**
- * @param {{model: Model, tokenizer: Pick<Tokenizer, "decode" | "show">, ends: ReadonlySet<number>, check: () => void}} parts
+ * @param {Parts} parts
  * @param {number[]} prompt
  * @param {Request} request
  * @returns {AsyncGenerator<Piece, Outcome, void>} one piece a token, also where its text is still empty
@@ -28,7 +31,8 @@ export async function* generate({ model, tokenizer, ends, check }, prompt, reque
   if (prompt.length > context) {
     throw new WebrelaxError(
       "context",
-      `The prompt has ${prompt.length} tokens but the model's context holds ${context}: shorten it or begin a new conversation.`,
+      `The prompt has ${prompt.length} tokens but the model's context holds ${context}: ` +
+        "shorten it or begin a new conversation.",
     );
   }
   const { sampling, signal } = request;
@@ -39,27 +43,30 @@ export async function* generate({ model, tokenizer, ends, check }, prompt, reque
   const start = performance.now();
   let { logits, computed } = await model.prefill(prompt, signal);
   const prefilled = performance.now();
-  let firstToken = prefilled;
+  let firstToken = 0;
   /** @type {Outcome["reason"]} */
   let reason = "length";
   let made = 0;
+  let steps = 0;
   while (made < bound) {
     check();
     throwIfAborted(signal);
     const id = sample(logits, sampling, prompt.length + made);
     const ended = ends.has(id) && !request.ignoreEnd;
     const logprob = request.logprobs === null ? null : describe(logits, id, request.logprobs, tokenizer);
-    made++;
-    if (made === 1) firstToken = performance.now();
-    const text = ended ? "" : stops.push(detokenizer.push(id));
-    yield { id, text, logprob };
-    if (ended || stops.stopped) {
+    firstToken ||= performance.now();
+    if (ended) {
       reason = "stop";
+      yield { id: null, text: "", logprob };
       break;
     }
+    made++;
+    yield { id, text: stops.push(detokenizer.push(id)), logprob };
+    if (stops.stopped) break;
     if (made < bound) {
       throwIfAborted(signal);
       logits = await model.decode(id);
+      steps++;
     }
   }
   const end = performance.now();
@@ -70,6 +77,7 @@ export async function* generate({ model, tokenizer, ends, check }, prompt, reque
     promptTokens: prompt.length,
     completionTokens: made,
     cachedTokens: prompt.length - computed,
+    decodeSteps: steps,
     prefillSeconds: (prefilled - start) / 1000,
     firstTokenSeconds: (firstToken - start) / 1000,
     decodeSeconds: (end - firstToken) / 1000,

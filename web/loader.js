@@ -61,7 +61,8 @@ export class Loader {
     if ((await sha256(bytes)) !== entry.sha256) {
       throw new WebrelaxError(
         "damaged-file",
-        `${this.#where(name)} is damaged: its SHA-256 is not the one in manifest.json; upload the file again, then retry.`,
+        `${this.#where(name)} is damaged: its SHA-256 is not the one in manifest.json; ` +
+          "upload the file again, then retry.",
       );
     }
     await this.cache.put(entry.sha256, bytes);
@@ -103,7 +104,8 @@ export class Loader {
     if (response.status === 404 || response.status === 410) {
       throw new WebrelaxError(
         "missing-file",
-        `${this.#where(name)} is missing on the server (HTTP ${response.status}): check the model's name and that the whole site was uploaded.`,
+        `${this.#where(name)} is missing on the server (HTTP ${response.status}): ` +
+          "check the model's name and that the whole site was uploaded.",
       );
     }
     throw new WebrelaxError(
@@ -126,7 +128,8 @@ export class Loader {
         if (this.signal?.aborted) throw abortedError();
         throw new WebrelaxError(
           "network",
-          `The download of ${this.#where(name)} stopped after ${at} of ${size} bytes: check the connection, then retry; finished files are kept.`,
+          `The download of ${this.#where(name)} stopped after ${at} of ${size} bytes: ` +
+            "check the connection, then retry; finished files are kept.",
           { cause: error },
         );
       }
@@ -147,7 +150,8 @@ export class Loader {
   #wrongSize(name, found, size) {
     return new WebrelaxError(
       "damaged-file",
-      `${this.#where(name)} is damaged: it has ${found} bytes where manifest.json says ${size}; upload the file again, then retry.`,
+      `${this.#where(name)} is damaged: it has ${found} bytes where manifest.json says ${size}; ` +
+        "upload the file again, then retry.",
     );
   }
 }

@@ -23,7 +23,14 @@ import { WebrelaxError } from "./errors.js";
 
 export const FORMAT = 1;
 const SECTIONS = /** @type {const} */ ([
-  "model", "files", "profiles", "buffers", "binding_sets", "table", "functions", "memory",
+  "model",
+  "files",
+  "profiles",
+  "buffers",
+  "binding_sets",
+  "table",
+  "functions",
+  "memory",
 ]);
 
 /**

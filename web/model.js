@@ -34,11 +34,13 @@ export class Model {
    * Makes the cache hold `prompt`, keeping the longest prefix that it holds already.
    * @param {number[]} prompt 1 to `context` tokens
    * @param {AbortSignal | null} [signal] looked at between chunks
-   * @returns {Promise<{logits: Float32Array<ArrayBuffer>, computed: number}>} logits after the last token; tokens not taken from the cache
+   * @returns {Promise<{logits: Float32Array<ArrayBuffer>, computed: number}>} logits after the last token, and how many
+   *   tokens were not taken from the cache
    */
   async prefill(prompt, signal = null) {
     const { prefill_chunk } = this.config;
-    // Slots past the kept prefix are overwritten before they are read; the last token is always computed: it gives the logits.
+    // Slots past the kept prefix are overwritten before they are read. The last token is always computed: its logits
+    // are what is asked for.
     const kept = Math.min(commonPrefix(this.#cached, prompt), prompt.length - 1);
     this.#cached.length = kept;
     for (;;) {
@@ -62,7 +64,10 @@ export class Model {
     const n = tokens.length;
     const m = this.length;
     if (m + n > this.config.context) {
-      throw new WebrelaxError("context", `Position ${m + n} is past the model's context of ${this.config.context} tokens.`);
+      throw new WebrelaxError(
+        "context",
+        `Position ${m + n} is past the model's context of ${this.config.context} tokens.`,
+      );
     }
     const name = n === 1 ? "decode" : "prefill";
     const inputs = {

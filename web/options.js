@@ -11,13 +11,25 @@ import { WebrelaxError } from "./errors.js";
  *   stream?: boolean, signal?: AbortSignal | null, ignore_eos?: boolean}} CommonOptions
  * @typedef {CommonOptions & {prompt: string | number[], logprobs?: number | null}} CompletionOptions
  * @typedef {{role: string, content: string | {type: string, text: string}[]}} ChatMessage
- * @typedef {CommonOptions & {messages: ChatMessage[], logprobs?: number | boolean | null, top_logprobs?: number | null}}
- *   ChatOptions
+ * @typedef {CommonOptions & {messages: ChatMessage[], logprobs?: number | boolean | null,
+ *   top_logprobs?: number | null}} ChatOptions
  * @typedef {{maxTokens: number, sampling: Sampling, stops: string[], logprobs: number | null, ignoreEnd: boolean,
  *   signal: AbortSignal | null}} Request
  */
 
-const COMMON = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed", "stop", "stream", "signal", "ignore_eos", "logprobs"];
+const COMMON = [
+  "max_tokens",
+  "max_completion_tokens",
+  "temperature",
+  "top_p",
+  "top_k",
+  "seed",
+  "stop",
+  "stream",
+  "signal",
+  "ignore_eos",
+  "logprobs",
+];
 /** OpenAI's options that change nothing here: there is one model and one user. */
 const IGNORED = ["model", "user", "stream_options", "store", "metadata"];
 /** OpenAI's options that hold their default or are refused. @type {Record<string, unknown>} */
@@ -43,11 +55,17 @@ export function readOptions(options, own, defaults) {
         : `The option "${name}" is not supported: supported are ${[...own, ...COMMON].join(", ")}.`,
     );
   }
-  const number = (/** @type {string} */ name, /** @type {number} */ fallback, /** @type {[number, number]} */ [low, high], whole = false) => {
+  const number = (
+    /** @type {string} */ name,
+    /** @type {number} */ fallback,
+    /** @type {[number, number]} */ [low, high],
+    whole = false,
+  ) => {
     const value = given[name] ?? fallback;
     if (typeof value !== "number" || !(value >= low && value <= high) || (whole && !Number.isInteger(value))) {
       const kind = whole ? "a whole number" : "a number";
-      const range = high === Number.MAX_SAFE_INTEGER || high === Infinity ? `of at least ${low}` : `from ${low} to ${high}`;
+      const range =
+        high === Number.MAX_SAFE_INTEGER || high === Infinity ? `of at least ${low}` : `from ${low} to ${high}`;
       throw wrong(`${name} must be ${kind} ${range}, but is ${show(value)}.`);
     }
     return value;
@@ -58,11 +76,15 @@ export function readOptions(options, own, defaults) {
   const topK = number("top_k", defaults.top_k ?? 0, [0, most], true);
   const seed = number("seed", crypto.getRandomValues(new Uint32Array(1))[0], [0, most], true);
   if (topP === 0) throw wrong("top_p must be above 0: use temperature 0 for greedy answers.");
-  const maxTokens = Math.min(number("max_tokens", most, [1, most], true), number("max_completion_tokens", most, [1, most], true));
+  const maxTokens = Math.min(
+    number("max_tokens", most, [1, most], true),
+    number("max_completion_tokens", most, [1, most], true),
+  );
   const signal = given.signal ?? null;
   if (signal !== null && !(signal instanceof AbortSignal)) throw wrong("signal must be an AbortSignal.");
   for (const name of ["stream", "ignore_eos"]) {
-    if (given[name] != null && typeof given[name] !== "boolean") throw wrong(`${name} must be true or false, but is ${show(given[name])}.`);
+    if (given[name] != null && typeof given[name] !== "boolean")
+      throw wrong(`${name} must be true or false, but is ${show(given[name])}.`);
   }
   return {
     maxTokens,
@@ -98,10 +120,12 @@ function readLogprobs(given, number) {
  * @returns {Message[]} contents as plain strings
  */
 export function readMessages(messages) {
-  if (!Array.isArray(messages) || messages.length === 0) throw wrong("messages must be a list of at least one message.");
+  if (!Array.isArray(messages) || messages.length === 0)
+    throw wrong("messages must be a list of at least one message.");
   return messages.map((message, index) => {
     const where = `messages[${index}]`;
-    if (typeof message !== "object" || message === null) throw wrong(`${where} must be an object with role and content.`);
+    if (typeof message !== "object" || message === null)
+      throw wrong(`${where} must be an object with role and content.`);
     const { role, content } = message;
     if (!ROLES.includes(role)) throw wrong(`${where}.role must be one of ${ROLES.join(", ")}, but is ${show(role)}.`);
     if (typeof content === "string") return { role, content };

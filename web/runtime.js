@@ -13,11 +13,12 @@
 import { ChatCompletions, Completions } from "./completions.js";
 import { openDevice } from "./device.js";
 import { WebrelaxError, formatBytes, messageOf, throwIfAborted } from "./errors.js";
-import { Executor, Pipelines } from "./executor.js";
+import { Executor } from "./executor.js";
 import { generate } from "./generate.js";
 import { Loader } from "./loader.js";
 import { filesOf } from "./manifest.js";
 import { Model } from "./model.js";
+import { Pipelines } from "./pipelines.js";
 import { Tokenizer } from "./tokenizer.js";
 import { loadVM } from "./vm.js";
 import { createBuffers, uploadWeights } from "./weights.js";
@@ -30,11 +31,12 @@ export { WebrelaxError } from "./errors.js";
  * @typedef {import("./options.js").Defaults} Defaults
  * @typedef {"manifest" | "device" | "download" | "compile" | "ready"} Phase
  * @typedef {{phase: Phase, text: string, loaded: number, total: number, cached: number, compiled: number,
- *   kernels: number}} Progress bytes loaded (of which from the cache) of the total; kernels compiled of all. Download and
- *   compilation go on at the same time: the phase is "download" until every byte is there.
+ *   kernels: number}} Progress bytes loaded (of which from the cache) of the total; kernels compiled of all. Download
+ *   and compilation go on at the same time: the phase is "download" until every byte is there.
  * @typedef {{model: string, onProgress?: (progress: Progress) => void, signal?: AbortSignal | null,
- *   profile?: string | null}} EngineOptions `model` is the bundle's folder; `profile` overrides the choice by the GPU's features
- * @typedef {{manifest_s: number, load_s: number, total_s: number, downloaded_bytes: number, cached_bytes: number}} LoadStats
+ *   profile?: string | null}} EngineOptions `model` is the bundle's folder; `profile` overrides the choice by features
+ * @typedef {{manifest_s: number, load_s: number, total_s: number, downloaded_bytes: number,
+ *   cached_bytes: number}} LoadStats
  * @typedef {{model: string, architecture: string, context: number, profile: string, features: string[],
  *   device: import("./device.js").DeviceInfo, memory: Record<string, number>,
  *   dispatches: {decode: number, prefill: number}, sampling: Defaults, load: LoadStats}} EngineInfo
@@ -82,7 +84,10 @@ export async function createEngine({ model, onProgress = () => {}, signal = null
   }
 }
 
-/** @typedef {{executor: Executor, tokenizer: Tokenizer, generation: (Defaults & {eos_token_id?: number | number[]}) | null}} Parts */
+/**
+ * @typedef {{executor: Executor, tokenizer: Tokenizer,
+ *   generation: (Defaults & {eos_token_id?: number | number[]}) | null}} Parts
+ */
 
 /**
  * @param {Device} device
@@ -134,7 +139,10 @@ async function fetchVM(signal) {
   const response = await fetch(url, { signal }).catch(() => null);
   throwIfAborted(signal);
   if (!response?.ok) {
-    throw new WebrelaxError("missing-file", `${url.pathname} could not be fetched: check that the whole site was uploaded.`);
+    throw new WebrelaxError(
+      "missing-file",
+      `${url.pathname} could not be fetched: check that the whole site was uploaded.`,
+    );
   }
   return new Uint8Array(await response.arrayBuffer());
 }
@@ -237,7 +245,7 @@ export class Engine {
   }
 }
 
-/** @param {Manifest} manifest @returns {Record<string, number>} bytes by kind of buffer, their sum, and the manifest's figures */
+/** Bytes by kind of buffer, their sum, and the manifest's figures. @param {Manifest} manifest */
 function memoryOf(manifest) {
   /** @type {Record<string, number>} */
   const memory = { ...manifest.memory };

@@ -53,7 +53,12 @@ export function sample(logits, sampling, position) {
   return ids[ids.length - 1];
 }
 
-/** @param {number} count @param {(id: number) => number} weight @param {number} u @param {number} best the answer should rounding leave none */
+/**
+ * @param {number} count
+ * @param {(id: number) => number} weight
+ * @param {number} u
+ * @param {number} best the answer should rounding leave none
+ */
 function drawFromAll(count, weight, u, best) {
   let total = 0;
   for (let id = 0; id < count; id++) total += weight(id);
@@ -73,7 +78,10 @@ export function argmax(logits) {
   let best = 0;
   for (let id = 1; id < logits.length; id++) if (logits[id] > logits[best]) best = id;
   if (!Number.isFinite(logits[best])) {
-    throw new WebrelaxError("kernel", "The model computed numbers that are not finite on this GPU: please report this.");
+    throw new WebrelaxError(
+      "kernel",
+      "The model computed numbers that are not finite on this GPU: please report this.",
+    );
   }
   return best;
 }
@@ -101,7 +109,7 @@ export function logSumExp(logits) {
   return peak + Math.log(total);
 }
 
-/** Ids from the largest logit down, the smaller id first among equals: a heap, so that only what is popped is sorted. */
+/** Ids from the largest logit down, the smaller first among equals: a heap, so that only what is popped is sorted. */
 class Ranking {
   /** @param {Float32Array} logits */
   constructor(logits) {

@@ -23,10 +23,13 @@ export function setUpSettings() {
     showValues();
     store();
   });
-  form.addEventListener("reset", () => setTimeout(() => { // after the fields have been reset
-    showValues();
-    store();
-  }));
+  form.addEventListener("reset", () =>
+    setTimeout(() => {
+      // after the fields have been reset
+      showValues();
+      store();
+    }),
+  );
   form.addEventListener("submit", (event) => event.preventDefault());
 }
 

@@ -79,7 +79,8 @@ export class Tokenizer {
     if (!this.template) {
       throw new WebrelaxError(
         "format",
-        "This model has no chat template: use engine.completions with a raw prompt, or build the site from an instruction-tuned model.",
+        "This model has no chat template: use engine.completions with a raw prompt, " +
+          "or build the site from an instruction-tuned model.",
       );
     }
     let text;

@@ -13,7 +13,10 @@ from . import nn
 
 @dataclass(frozen=True)
 class Step:
-    """What one call brings: n new tokens at `positions` of `sequences` (i32[n] each), after which the cache holds `length`."""
+    """What one call brings: n new tokens at `positions` of `sequences` (i32[n] each).
+
+    `length` is the shape [what the cache holds after them].
+    """
 
     tokens: nn.Value
     positions: nn.Value
@@ -35,7 +38,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Exported:
-    """A traced model: the module, the symbolic bound that holds between its variables, and which parameters are state."""
+    """A traced model: the module, the bounds it was made for, and which parameters are state, with their shapes."""
 
     module: Module
     context: int

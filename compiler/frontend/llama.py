@@ -1,4 +1,4 @@
-"""The Llama architecture (arXiv 2302.13971): pre-norm blocks of rotary grouped-query attention and a gated SiLU network."""
+"""The Llama architecture (arXiv 2302.13971): blocks of rotary grouped-query attention and a gated SiLU network."""
 
 from __future__ import annotations
 

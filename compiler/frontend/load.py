@@ -71,11 +71,12 @@ def _llama_config(file: GGUFFile) -> LlamaConfig:
     ):
         if name in file.tensors:
             raise file.error(f"the tensor {name!r} means {what}, which are not supported")
-    if "token_embd.weight" not in file.tensors:
-        raise file.error("the tensor 'token_embd.weight' is missing")
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is None or len(embedding.shape) != 2:
+        raise file.error("the tensor 'token_embd.weight' is missing or no matrix")
     return LlamaConfig(
-        vocabulary=file.tensors["token_embd.weight"].shape[0], hidden=hidden, layers=_positive(file, "llama.block_count"),
-        heads=heads, kv_heads=kv_heads, head_size=head_size, feed_forward=_positive(file, "llama.feed_forward_length"),
+        vocabulary=embedding.shape[0], hidden=hidden, layers=_positive(file, "llama.block_count"), heads=heads,
+        kv_heads=kv_heads, head_size=head_size, feed_forward=_positive(file, "llama.feed_forward_length"),
         norm_eps=file.require("llama.attention.layer_norm_rms_epsilon", float),
         rope_theta=file.optional("llama.rope.freq_base", float) or 10000.0,
         tied_embedding="output.weight" not in file.tensors, interleaved_rope=True,
@@ -132,7 +133,7 @@ def _bind(file: GGUFFile, tensor_name: str, parameter: nn.Parameter) -> Callable
     if tensor.shape != parameter.shape:
         raise file.error(f"the tensor {tensor_name!r} is {tensor.shape}, not {parameter.shape} as its metadata say")
     parameter.format = FORMATS[tensor.type]
-    rows, columns = parameter.rows_columns
+    _, columns = parameter.rows_columns
     if parameter.format.group and columns % parameter.format.group:
         raise file.error(f"the tensor {tensor_name!r} has rows of {columns}, no multiple of {parameter.format.group}")
     return lambda: _stored(tensor, parameter)

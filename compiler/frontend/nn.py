@@ -1,7 +1,7 @@
 """Models as Python objects: `Module` holds parameters and other modules, `Value` traces what forward() does.
 
-A parameter's name is its path of attributes (`layers.0.attention.query`). Loading sets each parameter's format; forward()
-then reads it through the decode program of that format.
+A parameter's name is its path of attributes (`layers.0.attention.query`). Loading sets each parameter's format;
+forward() then reads it through the decode program of that format.
 """
 
 from __future__ import annotations
@@ -26,17 +26,10 @@ class Value:
     @property
     def shape(self) -> tuple[Expr, ...]:
         """The dimensions. Raises ValueError where they are unknown."""
-        annotation = self.atom.annotation
-        dims = (
-            annotation.shape
-            if isinstance(annotation, Tensor)
-            else annotation.dims
-            if isinstance(annotation, Shape)
-            else None
-        )
-        if dims is None:
-            raise ValueError(f"the shape of {self.atom} is not known: {annotation}")
-        return dims
+        match self.atom.annotation:
+            case Tensor(shape=tuple() as dims) | Shape(dims=tuple() as dims):
+                return dims
+        raise ValueError(f"the shape of {self.atom} is not known: {self.atom.annotation}")
 
     def __add__(self, other: Value) -> Value:
         return apply(ops.add, self, other)

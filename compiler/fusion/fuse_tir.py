@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from ..ir import (
-    Binding, Block, CallFunction, CallTIR, Function, FunctionRef, If, Module, ModuleBuilder, Name, Shape, Tensor, Value, dimensions,
-)  # fmt: skip
+from ..ir import Atom, Block, CallFunction, CallTIR, Function, FunctionRef, If, Module, ModuleBuilder, Tensor, Value
+from ..ir.annotations import solve
 from ..symbolic import Expr, Var, substitute
 from ..tir import Buffer, Program
 from .merge import Part, merge
@@ -21,17 +21,13 @@ def fuse_tir(module: Module) -> Module:
     def change(value: Value) -> Value:
         match value:
             case CallFunction(FunctionRef(name), args) if name in merged:
-                function, program = module.functions[name], merged[name]
-                mapping = _solve(function, args)
-                kept = tuple(a for a in args if isinstance(a.annotation, Tensor))
-                outputs = tuple(Tensor([substitute(e, mapping) for e in b.shape], b.dtype) for b in program.outputs)
-                return CallTIR(names[name], kept, outputs, tuple(substitute(s, mapping) for s in program.symbols))
+                return _call(names[name], merged[name], module.functions[name], args)
             case If(condition, then, orelse):
                 return If(condition, change_block(then), change_block(orelse))
         return value
 
     def change_block(block: Block) -> Block:
-        return Block(tuple(Binding(b.name, change(b.value), b.places) for b in block.bindings), block.result)
+        return Block(tuple(replace(b, value=change(b.value)) for b in block.bindings), block.result)
 
     functions = {n: replace(f, body=change_block(f.body)) for n, f in module.functions.items() if not f.fused}
     return replace(module, functions=functions, programs=builder.programs)
@@ -39,31 +35,31 @@ def fuse_tir(module: Module) -> Module:
 
 def merge_function(module: Module, function: Function) -> Program:
     """The program of a fused function; its inputs are the tensor parameters in order."""
-    inputs = []
-    for param in function.params:
-        if isinstance(param.annotation, Tensor):
-            assert param.annotation.shape is not None and param.annotation.dtype is not None
-            inputs.append(Buffer(param.name, param.annotation.shape, param.annotation.dtype))
+    inputs = [_buffer(p.name, p.annotation) for p in function.params if isinstance(p.annotation, Tensor)]
     parts = []
     for binding in function.body.bindings:
-        call = binding.value
+        call, name = binding.value, binding.name.name
         assert isinstance(call, CallTIR)
-        program = module.programs[call.program]
-        parts.append(Part(program, tuple(map(str, call.args)), (binding.name.name,), call.sym_args))
-    result = function.body.result
-    assert isinstance(result, Name) and isinstance(result.annotation, Tensor)
-    assert result.annotation.shape is not None and result.annotation.dtype is not None
-    out = Buffer(result.name, result.annotation.shape, result.annotation.dtype)
-    return merge(function.name, parts, inputs, (out,))
+        outputs = (name,) if len(call.outputs) == 1 else tuple(f"{name}.{at}" for at in range(len(call.outputs)))
+        parts.append(Part(module.programs[call.program], tuple(map(str, call.args)), outputs, call.sym_args))
+    result = function.body.bindings[-1]
+    assert function.body.result == result.name
+    results = [_buffer(name, a) for name, a in zip(parts[-1].outputs, function.results, strict=True)]
+    return merge(function.name, parts, inputs, results)
 
 
-def _solve(function: Function, args: tuple[object, ...]) -> dict[Expr, Expr | int]:
-    """What the function's variables are at a call."""
-    mapping: dict[Expr, Expr | int] = {}
+def _buffer(name: str, annotation: object) -> Buffer:
+    assert isinstance(annotation, Tensor)
+    assert annotation.shape is not None
+    assert annotation.dtype is not None
+    return Buffer(name, annotation.shape, annotation.dtype)
+
+
+def _call(name: str, program: Program, function: Function, args: Sequence[Atom]) -> CallTIR:
+    """The call of a merged program, its variables replaced by what the arguments say."""
+    solved: dict[Var, Expr] = {}
     for param, arg in zip(function.params, args, strict=True):
-        annotation = arg.annotation  # type: ignore[attr-defined]
-        if isinstance(param.annotation, Tensor | Shape):
-            for own, given in zip(dimensions(param.annotation), dimensions(annotation), strict=True):
-                if isinstance(own, Var):
-                    mapping.setdefault(own, given)
-    return mapping
+        solve(param.annotation, arg.annotation, solved)
+    kept = tuple(arg for arg in args if isinstance(arg.annotation, Tensor))
+    outputs = tuple(Tensor([substitute(e, solved) for e in b.shape], b.dtype) for b in program.outputs)
+    return CallTIR(name, kept, outputs, tuple(substitute(symbol, solved) for symbol in program.symbols))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..symbolic import Expr, Opaque, map_opaque, substitute, walk
-from ..tir import Axis, Buffer, Index, Load, Program, Scalar, Stage, free_symbols, rebuild, substitute_scalar
+from ..symbolic import Expr, Opaque, map_opaque, substitute
+from ..tir import Axis, Buffer, Load, Program, Scalar, Stage, direct_loads, free_symbols, rebuild, substitute_scalar
 
 
 @dataclass(frozen=True)
@@ -22,17 +23,18 @@ class Part:
 def merge(name: str, parts: Sequence[Part], inputs: Sequence[Buffer], results: Sequence[Buffer]) -> Program:
     """One program that does what the parts do one after another; buffers between them become local or disappear.
 
-    Pointwise intermediate stages are inlined into the stages that read them, so that they live in registers; a reduction's
-    result stays a local buffer.
+    Pointwise intermediate stages are inlined into the stages that read them, so that they live in registers; a
+    reduction's result stays a local buffer.
     """
     stages: list[Stage] = []
     local: dict[str, Buffer] = {}
     in_place: list[tuple[str, str]] = []
     outer = {b.name for b in (*inputs, *results)}
-    for number, part in enumerate(parts):
+    taken = outer.union(*(part.outputs for part in parts))
+    for part in parts:
         program = part.program
         symbols: dict[Expr, Expr | int] = dict(zip(program.symbols, part.symbols, strict=True))
-        names = {b.name: f"{b.name}_{number}" for b in program.locals}
+        names = {b.name: _fresh(b.name, taken) for b in program.locals}
         names |= dict(zip((b.name for b in program.inputs), part.inputs, strict=True))
         names |= dict(zip((b.name for b in program.outputs), part.outputs, strict=True))
         for buffer in (*program.locals, *program.outputs):
@@ -40,48 +42,57 @@ def merge(name: str, parts: Sequence[Part], inputs: Sequence[Buffer], results: S
                 local[names[buffer.name]] = Buffer(names[buffer.name], _map(buffer.shape, symbols), buffer.dtype)
         stages += [_rename_stage(stage, names, symbols) for stage in program.stages]
         in_place += [(names[out], names[source]) for out, source in program.in_place]
-    stages = inline_pointwise(stages, set(local))
-    live = {load.buffer for stage in stages for load in stage.loads()}
-    kept = tuple(b for n, b in local.items() if n in live)
+    overwritten = {name for pair in in_place for name in pair}
+    stages = live_stages(inline_pointwise(stages, set(local), overwritten), {b.name for b in results})
+    written = {name for stage in stages for name in stage.outputs}
+    kept = tuple(b for name, b in local.items() if name in written)
     program = Program(name, tuple(inputs), tuple(results), tuple(stages), kept, (), tuple(in_place))
     return replace(program, symbols=free_symbols(program))
 
 
-def inline_pointwise(stages: Sequence[Stage], local: set[str]) -> list[Stage]:
-    """Removes pointwise stages that write a local buffer by putting their value in place of its loads."""
+def _fresh(base: str, taken: set[str]) -> str:
+    name, number = base, 0
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    taken.add(name)
+    return name
+
+
+def inline_pointwise(stages: Sequence[Stage], local: set[str], overwritten: set[str]) -> list[Stage]:
+    """Removes pointwise stages that write a local buffer by putting their value in place of its loads.
+
+    A stage stays if its result serves as an index, or if it reads an overwritten buffer: the read must not move.
+    """
     values: dict[str, tuple[tuple[Axis, ...], Scalar]] = {}
-    indexed = {load.buffer for stage in stages for load in _index_loads(stage)}
+    replaceable = local.difference(*map(_index_buffers, stages))
     kept = []
     for stage in stages:
         stage = replace(stage, values=tuple(_inline(v, values) for v in stage.values))
-        if (
-            stage.reducer is None
-            and stage.is_pointwise
-            and stage.outputs[0] in local - indexed
-            and len(stage.outputs) == 1
-        ):
+        reads = {load.buffer for load in stage.loads()}
+        is_whole = stage.reducer is None and stage.is_pointwise and len(stage.outputs) == 1
+        if is_whole and stage.outputs[0] in replaceable and not reads & overwritten:
             values[stage.outputs[0]] = (stage.spatial, stage.values[0])
         else:
             kept.append(stage)
     return kept
 
 
-def _index_loads(stage: Stage) -> list[Load]:
-    """Loads that serve as an index of another one: they cannot be replaced by a computed value."""
-    direct: list[Load] = []
+def live_stages(stages: Sequence[Stage], results: set[str]) -> list[Stage]:
+    """The stages that the results need."""
+    needed, kept = set(results), []
+    for stage in reversed(stages):
+        if not needed.isdisjoint(stage.outputs):
+            needed.update(load.buffer for load in stage.loads())
+            kept.append(stage)
+    return kept[::-1]
 
-    def visit(node: Scalar) -> Scalar:
-        def index(expr: Expr) -> Expr:
-            direct.extend(p.payload for p in walk(expr) if isinstance(p, Opaque) and isinstance(p.payload, Load))
-            return expr
 
-        return rebuild(node, visit, index)
-
-    for value in stage.values:
-        visit(value)
-    for index in stage.indices:
-        visit(Index(index))
-    return direct
+def _index_buffers(stage: Stage) -> set[str]:
+    """Buffers whose elements serve as indices: they cannot be replaced by a computed value."""
+    direct = Counter(load.buffer for value in stage.values for load in direct_loads(value))
+    every = Counter(load.buffer for load in stage.loads())
+    return set(every - direct)
 
 
 def _inline(node: Scalar, values: Mapping[str, tuple[tuple[Axis, ...], Scalar]]) -> Scalar:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from ..symbolic import Expr, Var, as_expr, prove_equal, substitute, variables
+from ..symbolic import Expr, Var, as_expr, prove_equal, prove_less_equal, substitute, variables
+
+Key = TypeVar("Key", bound=Expr)
 
 
 class Annotation:
@@ -78,7 +81,7 @@ class Tuple(Annotation):
 
 @dataclass(frozen=True, slots=True)
 class Callable(Annotation):
-    """A function value. The variables of the parameters are bound by each call; they are not those of the surroundings."""
+    """A function value. Each call binds the variables of its parameters anew; they are not those of the caller."""
 
     params: tuple[Annotation, ...]
     result: Annotation
@@ -99,12 +102,32 @@ def dimensions(annotation: Annotation) -> Iterator[Expr]:
                 yield from dimensions(field)
 
 
+def matched_dimensions(pattern: Annotation, given: Annotation) -> Iterator[tuple[Expr, Expr]]:
+    """The pairs of dimensions of two annotations that are known on both sides."""
+    match pattern, given:
+        case (Shape(dims=tuple() as own), Shape(dims=tuple() as other)) | (
+            Tensor(shape=tuple() as own),
+            Tensor(shape=tuple() as other),
+        ):
+            yield from zip(own, other, strict=False)
+        case Tuple(a), Tuple(b):
+            for x, y in zip(a, b, strict=False):
+                yield from matched_dimensions(x, y)
+
+
+def solve(pattern: Annotation, given: Annotation, solved: dict[Var, Expr]) -> None:
+    """Binds the variables that stand alone as a dimension of the pattern to the given dimensions."""
+    for own, other in matched_dimensions(pattern, given):
+        if isinstance(own, Var):
+            solved.setdefault(own, other)
+
+
 def annotation_variables(annotation: Annotation) -> frozenset[Var]:
     """The symbolic variables that occur."""
     return frozenset(v for dim in dimensions(annotation) for v in variables(dim))
 
 
-def map_dimensions(annotation: Annotation, mapping: Mapping[Expr, Expr | int]) -> Annotation:
+def map_dimensions(annotation: Annotation, mapping: Mapping[Key, Expr | int]) -> Annotation:
     """Substitutes symbolic variables, simultaneously."""
     match annotation:
         case Shape(dims) if dims is not None:
@@ -150,12 +173,28 @@ def is_subsumed(finer: Annotation, coarser: Annotation) -> bool:
         case Tuple(a), Tuple(b):
             return len(a) == len(b) and all(is_subsumed(x, y) for x, y in zip(a, b, strict=True))
         case Callable(), Callable():
-            return (
-                len(finer.params) == len(coarser.params)
-                and all(is_subsumed(y, x) for x, y in zip(finer.params, coarser.params, strict=True))
-                and is_subsumed(finer.result, coarser.result)
-            )
+            return _is_function_subsumed(finer, coarser)
     return False
+
+
+def _is_function_subsumed(finer: Callable, coarser: Callable) -> bool:
+    """Whether the first takes whatever the second is called with, and gives what the second promises."""
+    if len(finer.params) != len(coarser.params):
+        return False
+    solved: dict[Var, Expr] = {}
+    for own, given in zip(finer.params, coarser.params, strict=True):
+        solve(own, given, solved)
+    if not all(fits_bounds(variable, value) for variable, value in solved.items()):
+        return False
+    params = [map_dimensions(own, solved) for own in finer.params]
+    result = map_dimensions(erase_variables(finer.result, frozenset(solved)), solved)
+    return all(map(is_subsumed, coarser.params, params)) and is_subsumed(result, coarser.result)
+
+
+def fits_bounds(variable: Var, value: Expr) -> bool:
+    """Whether the value provably lies within the variable's bounds."""
+    above = variable.lower is None or prove_less_equal(variable.lower, value)
+    return above and (variable.upper is None or prove_less_equal(value, variable.upper))
 
 
 def join(a: Annotation, b: Annotation) -> Annotation:

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from ..symbolic import Var
 from ..tir import Program
-from .annotations import Annotation, Callable, Tensor, Tuple
+from .annotations import Annotation, Callable, Tensor, dimensions, erase_variables
 from .deduce import deduce
 from .expr import (
-    Atom, Binding, Block, Call, CallFunction, CallTIR, Function, FunctionRef, GetItem, If, MakeTuple, MatchCast, Module, Name,
-    Operator, Value,
-)  # fmt: skip
+    Atom,
+    Binding,
+    Block,
+    Call,
+    CallFunction,
+    CallTIR,
+    Function,
+    FunctionRef,
+    GetItem,
+    If,
+    MakeTuple,
+    MatchCast,
+    Module,
+    Name,
+    Operator,
+    Value,
+)
 
 
 class BlockBuilder:
     """Collects bindings of one block. Names get a number where they would repeat."""
 
-    def __init__(self, taken: set[str] | None = None) -> None:
+    def __init__(self, taken: set[str] | None = None, variables: frozenset[Var] = frozenset()) -> None:
         self._taken = taken if taken is not None else set()
+        self._variables = variables
         self._bindings: list[Binding] = []
 
     def fresh(self, hint: str) -> str:
@@ -31,8 +48,12 @@ class BlockBuilder:
         return name
 
     def emit(self, value: Value, hint: str = "v") -> Name:
-        """Binds a value to a fresh name, annotated by deduction."""
-        name = Name(self.fresh(hint), deduce(value))
+        """Binds a value to a fresh name, annotated by deduction. Raises ValueError where the value is ill-typed."""
+        annotation = deduce(value)
+        if isinstance(value, If):
+            # What an arm binds is not known behind it.
+            annotation = erase_variables(annotation, self._variables)
+        name = Name(self.fresh(hint), annotation)
         self._bindings.append(Binding(name, value))
         return name
 
@@ -40,7 +61,13 @@ class BlockBuilder:
         """Calls an operator."""
         return self.emit(Call(operator, args, tuple(sorted(attributes.items()))), hint or operator.name)
 
+    def declare(self, annotation: Annotation) -> None:
+        """Makes the variables that stand alone as a dimension known from here on."""
+        self._variables |= {d for d in dimensions(annotation) if isinstance(d, Var)}
+
     def match_cast(self, value: Atom, annotation: Annotation, hint: str = "cast") -> Name:
+        """Asserts a finer annotation, whose new variables it binds."""
+        self.declare(annotation)
         return self.emit(MatchCast(value, annotation), hint)
 
     def make_tuple(self, *fields: Atom, hint: str = "pair") -> Name:
@@ -54,7 +81,7 @@ class BlockBuilder:
 
     def arm(self) -> BlockBuilder:
         """A builder for an arm of an `if`, sharing this block's names."""
-        return BlockBuilder(self._taken)
+        return BlockBuilder(self._taken, self._variables)
 
     def if_else(self, condition: Atom, then: Block, orelse: Block, hint: str = "chosen") -> Name:
         return self.emit(If(condition, then, orelse), hint)
@@ -74,6 +101,7 @@ class FunctionBuilder(BlockBuilder):
 
     def param(self, name: str, annotation: Annotation) -> Name:
         """Declares a parameter."""
+        self.declare(annotation)
         param = Name(self.fresh(name), annotation)
         self._params.append(param)
         return param
@@ -88,8 +116,9 @@ class ModuleBuilder:
     """Collects functions and tensor programs; equal programs are kept once."""
 
     def __init__(self, module: Module | None = None) -> None:
-        self.functions: dict[str, Function] = dict(module.functions) if module else {}
-        self.programs: dict[str, Program] = dict(module.programs) if module else {}
+        self._base = module or Module({})
+        self.functions: dict[str, Function] = dict(self._base.functions)
+        self.programs: dict[str, Program] = dict(self._base.programs)
         self._names = {_anonymous(p): name for name, p in self.programs.items()}
 
     def add_function(self, function: Function) -> FunctionRef:
@@ -105,7 +134,7 @@ class ModuleBuilder:
             while name in self.programs:
                 number += 1
                 name = f"{program.name}_{number}"
-            self.programs[name] = _renamed(program, name)
+            self.programs[name] = replace(program, name=name)
             self._names[key] = name
         return self._names[key]
 
@@ -115,7 +144,8 @@ class ModuleBuilder:
         return CallTIR(self.add_program(program), tuple(args), outputs, program.symbols)
 
     def finish(self) -> Module:
-        return Module(self.functions, self.programs)
+        """The module so far."""
+        return replace(self._base, functions=self.functions, programs=self.programs)
 
 
 def reference(function: Function) -> FunctionRef:
@@ -124,13 +154,4 @@ def reference(function: Function) -> FunctionRef:
 
 
 def _anonymous(program: Program) -> Program:
-    return _renamed(program, "")
-
-
-def _renamed(program: Program, name: str) -> Program:
-    return Program(
-        name, program.inputs, program.outputs, program.stages, program.locals, program.symbols, program.in_place
-    )
-
-
-__all__ = ["BlockBuilder", "FunctionBuilder", "ModuleBuilder", "Tuple", "reference"]
+    return replace(program, name="")

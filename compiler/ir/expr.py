@@ -1,4 +1,4 @@
-"""The graph level: functions of dataflow bindings in A-normal form, and the module that holds them with tensor programs."""
+"""The graph level: functions of dataflow bindings in A-normal form, and the module that holds them with programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..symbolic import Expr, Var
 from ..tir import Program
-from .annotations import Annotation, Shape, Tensor, Tuple
+from .annotations import Annotation, Shape, Tensor, Tuple, dimensions
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ Atom = Name | Constant | ShapeValue | FunctionRef
 class Operator:
     """An entry of the operator table: a shape rule, and a lowering to a tensor program.
 
-    `deduce(arguments, attributes)` gives the result's annotation and raises ValueError, with a sentence, where arguments do not
-    fit. `lower` gives a program whose inputs are the tensor arguments in order; None if the operator has no lowering.
-    `overwrites` lists the arguments whose memory the result carries on.
+    `deduce(arguments, attributes)` gives the result's annotation and raises ValueError, with a sentence, where
+    arguments do not fit. `lower` gives a program whose inputs are the tensor arguments in order; None if the operator
+    has no lowering. `overwrites` lists the arguments whose memory the result carries on.
     """
 
     name: str
@@ -93,8 +93,8 @@ class Call:
 class CallTIR:
     """A tensor program of the module, its outputs allocated, called on tensors.
 
-    `outputs` annotates the results, one for each output buffer; `sym_args` gives the program's symbols. An argument that the
-    program overwrites (`Program.in_place`) is consumed: the result carries its memory on.
+    `outputs` annotates the results, one for each output buffer; `sym_args` gives the program's symbols. An argument
+    that the program overwrites (`Program.in_place`) is consumed: the result carries its memory on.
     """
 
     program: str
@@ -182,9 +182,10 @@ class Block:
 class Function:
     """A graph function.
 
-    `consumed` pairs (parameter index, result index): the parameter's memory is overwritten and that result carries it on.
-    `requires` lists (a, b) with a <= b, checked at entry beside the bounds of the variables. `fused` marks a group made by fuse_ops. `slots` maps each symbolic expression that the function needs to an entry of the
-    integer table, once shapes are lowered.
+    `consumed` pairs (parameter index, result index): the parameter's memory is overwritten and that result carries it
+    on. `requires` lists (a, b) with a <= b, checked at entry beside the bounds of the variables. `fused` marks a group
+    made by fuse_ops. `slots` maps each symbolic expression that the function needs to an entry of the integer table,
+    once shapes are lowered.
     """
 
     name: str
@@ -203,7 +204,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Module:
-    """Graph functions and tensor programs by name, the weights that they use, and the storages of the memory plan (bytes)."""
+    """Graph functions and tensor programs by name, and the storages of the memory plan with their sizes in bytes."""
 
     functions: Mapping[str, Function]
     programs: Mapping[str, Program] = field(default_factory=dict)
@@ -285,6 +286,4 @@ def use_counts(block: Block) -> dict[str, int]:
 
 def bound_variables(function: Function) -> frozenset[Var]:
     """The symbolic variables that the function's parameters bind: those that stand alone as a dimension."""
-    from .annotations import dimensions
-
     return frozenset(d for p in function.params for d in dimensions(p.annotation) if isinstance(d, Var))

@@ -6,7 +6,8 @@ contents are poisoned when a tensor dies, so that a wrong plan shows in the valu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable as Function_
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,34 @@ import numpy as np
 from ..symbolic import Expr, Var, evaluate
 from ..tir import Program
 from ..tir.interpreter import NUMPY_DTYPES, ConstantCache, execute
-from .annotations import Annotation, Shape, Tensor, Tuple
+from .annotations import Annotation, Callable, Shape, Tensor, Tuple, is_subsumed
+from .builder import reference
 from .expr import (
-    Atom, Binding, Block, Call, CallFunction, CallLibrary, CallTIR, Constant, Function, FunctionRef, GetItem, If, MakeTuple,
-    MatchCast, Module, Name, Place, ShapeValue, Value, atoms,
-)  # fmt: skip
+    Atom,
+    Binding,
+    Block,
+    Call,
+    CallFunction,
+    CallLibrary,
+    CallTIR,
+    Constant,
+    Function,
+    FunctionRef,
+    GetItem,
+    If,
+    MakeTuple,
+    MatchCast,
+    Module,
+    Name,
+    Place,
+    ShapeValue,
+    Value,
+    all_bindings,
+)
+from .liveness import allocated_outputs, tensor_lives
 
 Array = np.ndarray[Any, Any]
-Routine = Callable[..., Array]
+Routine = Function_[..., Array]
 POISON = 0xA5
 
 
@@ -32,79 +53,99 @@ class ShapeMismatch(ValueError):
 class Interpreter:
     """Executes graph functions.
 
-    `weights` gives the arrays of the constants; mark them read-only to let decoded weights be remembered. `routines` gives
-    NumPy functions for library calls.
+    `weights` gives the arrays of the constants. With `remember_constants`, what is decoded from read-only ones is kept.
+    `routines` gives NumPy functions for library calls.
     """
 
     def __init__(
-        self, module: Module, weights: Mapping[str, Array] | None = None, routines: Mapping[str, Routine] | None = None,
+        self,
+        module: Module,
+        weights: Mapping[str, Array] | None = None,
+        routines: Mapping[str, Routine] | None = None,
         remember_constants: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.module, self.weights, self.routines = module, weights or {}, routines or {}
         self.cache = ConstantCache() if remember_constants else None
         self.storages = {name: np.full(size, POISON, np.uint8) for name, size in module.storages.items()}
+        self._deaths: dict[str, Mapping[str, Sequence[Place]]] = {}
 
     def call(self, name: str, *args: Any) -> Any:
-        """Runs a function on arrays (tensors), tuples of ints (shapes) and function names. Consumed arrays are overwritten."""
-        return self._function(self.module.functions[name], args)
+        """Runs a function on arrays (tensors), tuples of ints (shapes) and function names.
 
-    def _function(self, function: Function, args: Sequence[Any]) -> Any:
+        Consumed arrays are overwritten. Raises ShapeMismatch where an argument is not what the signature says.
+        """
+        return self.function(self.module.functions[name], args)
+
+    def function(self, function: Function, args: Sequence[Any]) -> Any:
+        """Checks the arguments and runs the body."""
+        if len(args) != len(function.params):
+            raise ShapeMismatch(f"{function.name} takes {len(function.params)} arguments, got {len(args)}")
         frame = _Frame(self, function)
-        for param, arg in zip(function.params, args, strict=True):
-            frame.match(param.annotation, arg, param.name)
-            frame.values[param.name] = arg
+        frame.match([(p.name, p.annotation, arg) for p, arg in zip(function.params, args, strict=True)])
+        frame.values.update((p.name, arg) for p, arg in zip(function.params, args, strict=True))
         for left, right in function.requires:
             if evaluate(left, frame.env) > evaluate(right, frame.env):
                 values = f"{left} = {evaluate(left, frame.env)}"
                 raise ShapeMismatch(f"{function.name}: {values} is more than {right} = {evaluate(right, frame.env)}")
         return frame.block(function.body)
 
+    def deaths(self, function: Function) -> Mapping[str, Sequence[Place]]:
+        """For each binding of a planned function the places whose tensor it is the last to read."""
+        if function.name not in self._deaths:
+            self._deaths[function.name] = _deaths(function, self.module.programs)
+        return self._deaths[function.name]
+
 
 class _Frame:
+    """One call of a function: its values, and those of its symbolic variables."""
+
     def __init__(self, owner: Interpreter, function: Function) -> None:
         self.owner, self.function = owner, function
         self.values: dict[str, Any] = {}
         self.env: dict[Var, int] = {}
 
-    def match(self, annotation: Annotation, value: Any, what: str) -> None:
-        """Checks a value against an annotation, binding variables that stand alone."""
-        pairs: list[tuple[Expr, int]] = []
-        self._collect(annotation, value, what, pairs)
-        for dim, actual in pairs:
+    def match(self, given: Sequence[tuple[str, Annotation, Any]]) -> None:
+        """Checks named values against annotations, binding variables that stand alone."""
+        dims = [found for what, annotation, value in given for found in self._dimensions(annotation, value, what)]
+        for _, dim, actual in dims:
             if isinstance(dim, Var):
                 self.env.setdefault(dim, actual)
-        for at, (dim, actual) in enumerate(pairs):
+        for what, dim, actual in dims:
             expected = evaluate(dim, self.env)
             if expected != actual:
-                raise ShapeMismatch(
-                    f"{self.function.name}: {what}, dimension {at}: expected {dim} = {expected}, got {actual}"
-                )
-            if isinstance(dim, Var) and (actual < dim.lower or (dim.upper is not None and actual > dim.upper)):
-                raise ShapeMismatch(
-                    f"{self.function.name}: {what}, dimension {at}: {dim} = {actual} is outside {dim.lower}..{dim.upper}"
-                )
+                raise ShapeMismatch(f"{self.function.name}: {what}: expected {dim} = {expected}, got {actual}")
+            low, high = (dim.lower, dim.upper) if isinstance(dim, Var) else (None, None)
+            if (low is not None and actual < low) or (high is not None and actual > high):
+                raise ShapeMismatch(f"{self.function.name}: {what}: {dim} = {actual} is outside {low}..{high}")
 
-    def _collect(self, annotation: Annotation, value: Any, what: str, pairs: list[tuple[Expr, int]]) -> None:
+    def _dimensions(self, annotation: Annotation, value: Any, what: str) -> Iterator[tuple[str, Expr, int]]:
+        """Checks all but the dimensions, which it gives as (where, expected, actual)."""
         match annotation:
             case Tensor(shape, dtype, ndim):
-                if dtype is not None and value.dtype != NUMPY_DTYPES[dtype]:
-                    raise ShapeMismatch(f"{self.function.name}: {what}: expected {dtype}, got {value.dtype}")
-                if ndim is not None and value.ndim != ndim:
-                    raise ShapeMismatch(f"{self.function.name}: {what}: expected rank {ndim}, got {value.ndim}")
-                pairs.extend(zip(shape or (), value.shape, strict=False))
+                self._same(dtype and NUMPY_DTYPES[dtype], value.dtype, f"{what}: expected {dtype}")
+                self._same(ndim, value.ndim, f"{what}: expected rank {ndim}")
+                yield from _numbered(what, shape or (), value.shape)
             case Shape(dims, ndim):
-                if ndim is not None and len(value) != ndim:
-                    raise ShapeMismatch(f"{self.function.name}: {what}: expected rank {ndim}, got {len(value)}")
-                pairs.extend(zip(dims or (), value, strict=False))
+                self._same(ndim, len(value), f"{what}: expected rank {ndim}")
+                yield from _numbered(what, dims or (), value)
             case Tuple(fields):
-                for field, item in zip(fields, value, strict=True):
-                    self._collect(field, item, what, pairs)
+                self._same(len(fields), len(value), f"{what}: expected {len(fields)} fields")
+                for at, (field, item) in enumerate(zip(fields, value, strict=True)):
+                    yield from self._dimensions(field, item, f"{what}[{at}]")
+            case Callable():
+                actual = reference(self.owner.module.functions[value]).annotation
+                if not is_subsumed(actual, annotation):
+                    raise ShapeMismatch(f"{self.function.name}: {what}: expected {annotation}, got {actual}")
+
+    def _same(self, expected: object, actual: object, message: str) -> None:
+        if expected is not None and expected != actual:
+            raise ShapeMismatch(f"{self.function.name}: {message}, got {actual}")
 
     def block(self, block: Block) -> Any:
-        dies = _last_uses(block) if any(b.places for b in block.bindings) else {}
-        for at, binding in enumerate(block.bindings):
+        dies = self.owner.deaths(self.function)
+        for binding in block.bindings:
             self.values[binding.name.name] = self.value(binding, binding.value)
-            for place in dies.get(at, ()):
+            for place in dies.get(binding.name.name, ()):
                 self.owner.storages[place.storage][place.offset : place.offset + place.size] = POISON
         return self.atom(block.result)
 
@@ -131,18 +172,18 @@ class _Frame:
                 return self.program(self.owner.module.programs[name], [self.atom(a) for a in args], sym_args, binding)
             case CallLibrary(routine, args, outputs):
                 result = self.owner.routines[routine](*map(self.atom, args))
-                self.match(outputs[0] if len(outputs) == 1 else Tuple(outputs), result, routine)
+                self.match([(routine, outputs[0] if len(outputs) == 1 else Tuple(outputs), result)])
                 return result
             case CallFunction(callee, args):
                 name = callee.name if isinstance(callee, FunctionRef) else self.values[callee.name]
-                return self.owner._function(self.owner.module.functions[name], [self.atom(a) for a in args])
+                return self.owner.call(name, *map(self.atom, args))
             case MakeTuple(fields):
                 return tuple(map(self.atom, fields))
             case GetItem(inner, index):
                 return self.atom(inner)[index]
             case MatchCast(inner, annotation):
                 result = self.atom(inner)
-                self.match(annotation, result, binding.name.name)
+                self.match([(binding.name.name, annotation, result)])
                 return result
             case If(condition, then, orelse):
                 return self.block(then if int(self.atom(condition).reshape(())) else orelse)
@@ -173,28 +214,26 @@ class _Frame:
         size = int(np.prod(shape)) * NUMPY_DTYPES[dtype].itemsize
         if size > place.size:
             raise ShapeMismatch(f"{self.function.name}: {shape} {dtype} does not fit into {place}")
-        raw = self.owner.storages[place.storage][place.offset : place.offset + size]
+        raw: Array = self.owner.storages[place.storage][place.offset : place.offset + size]
         return raw.view(NUMPY_DTYPES[dtype]).reshape(shape)
 
 
-def _last_uses(block: Block) -> dict[int, list[Place]]:
-    """For each binding the places whose tensor is read there for the last time; aliases keep a tensor alive."""
-    owners: dict[str, set[str]] = {}
-    places: dict[str, tuple[Place, ...]] = {}
-    last: dict[str, int] = {}
-    for at, binding in enumerate(block.bindings):
-        used = {o for a in atoms(binding.value) if isinstance(a, Name) for o in owners.get(a.name, ())}
-        for owner in used:
-            last[owner] = at
-        if binding.places:
-            places[binding.name.name] = binding.places
-            owners[binding.name.name] = {binding.name.name}
-            last.setdefault(binding.name.name, at)
-        elif not isinstance(binding.value, CallTIR):
-            owners[binding.name.name] = used
-    kept = owners.get(block.result.name, set()) if isinstance(block.result, Name) else set()
-    dies: dict[int, list[Place]] = {}
-    for name, at in last.items():
-        if name not in kept:
-            dies.setdefault(at, []).extend(places[name])
-    return dies
+def _numbered(what: str, expected: Sequence[Expr], actual: Sequence[int]) -> Iterator[tuple[str, Expr, int]]:
+    for at, (dim, size) in enumerate(zip(expected, actual, strict=False)):
+        yield f"{what}, dimension {at}", dim, size
+
+
+def _deaths(function: Function, programs: Mapping[str, Program]) -> Mapping[str, Sequence[Place]]:
+    if not any(binding.places for binding in all_bindings(function.body)):
+        return {}
+    lives = tensor_lives(function.body, programs)
+    placed: list[tuple[tuple[str, int], Place]] = []
+    for binding in lives.order:
+        if isinstance(binding.value, CallTIR) and binding.places:
+            outputs = allocated_outputs(binding.value, programs[binding.value.program])
+            placed += [((binding.name.name, out), place) for out, place in zip(outputs, binding.places, strict=True)]
+    deaths: dict[str, list[Place]] = {}
+    for tensor, place in placed:
+        if lives.dies[tensor] < lives.end:
+            deaths.setdefault(lives.order[lives.dies[tensor]].name.name, []).append(place)
+    return deaths

@@ -13,9 +13,9 @@ from .expr import Atom, Binding, Block, CallTIR, If, Name, atoms
 class Tensors:
     """The tensors that a block allocates, in order, and their lives.
 
-    `owners` maps every name to the allocated tensors that it may stand for (through tuples, casts, in-place results and the
-    arms of an `if`); a tensor is named (binding, output number). `born` and `dies` are positions in program order, where the
-    bindings of an `if`'s arms come before the `if`; what lives on after the block dies at `end`.
+    `owners` maps every name to the allocated tensors that it may stand for (through tuples, casts, in-place results and
+    the arms of an `if`); a tensor is named (binding, output number). `born` and `dies` are positions in program order,
+    where the bindings of an `if`'s arms come before the `if`; what lives on after the block dies at `end`.
     """
 
     owners: Mapping[str, frozenset[tuple[str, int]]]

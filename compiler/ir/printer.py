@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from ..tir import print_program
 from .expr import (
-    Binding, Block, Call, CallFunction, CallLibrary, CallTIR, Function, GetItem, If, MakeTuple, MatchCast, Module, Value,
-)  # fmt: skip
+    Binding,
+    Block,
+    Call,
+    CallFunction,
+    CallLibrary,
+    CallTIR,
+    Function,
+    GetItem,
+    If,
+    MakeTuple,
+    MatchCast,
+    Module,
+    Value,
+)
 
 
 def print_module(module: Module) -> str:

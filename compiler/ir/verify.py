@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NoReturn
 
-from ..symbolic import Var
+from ..symbolic import Expr, Var, prove_equal, substitute, variables
 from ..tir import Program, free_symbols
-from .annotations import Annotation, Tensor, annotation_variables, is_subsumed
+from .annotations import Annotation, Tensor, dimensions, is_subsumed
+from .builder import reference
 from .deduce import deduce
 from .expr import (
-    Atom, Block, Call, CallFunction, CallTIR, Constant, Function, FunctionRef, If, MatchCast, Module, Name, ShapeValue, Value, atoms,
-)  # fmt: skip
+    Atom,
+    Block,
+    CallTIR,
+    Constant,
+    Function,
+    FunctionRef,
+    If,
+    MatchCast,
+    Module,
+    Name,
+    ShapeValue,
+    Value,
+    atoms,
+)
+from .ownership import Memory, Ownership, origins, overwritten_arguments, value_args
 
 
 class IllFormed(ValueError):
@@ -20,8 +35,9 @@ class IllFormed(ValueError):
 def verify(module: Module) -> None:
     """Raises IllFormed, naming function and binding, unless the module is well-formed and fully annotated.
 
-    Names are bound once and before use; symbolic variables are bound by parameters or a match_cast before use; deduction
-    agrees with every annotation; programs exist, fit their arguments and know their symbols; a consumed value is not used again.
+    Names are bound once and before use; symbolic variables are bound by parameters or a match_cast before use;
+    deduction agrees with every annotation; programs exist, fit their arguments and know their symbols; a function
+    declares what it overwrites, and nothing reads memory by a name from before it was overwritten.
     """
     for name, program in module.programs.items():
         _check(name == program.name, f"program {program.name} is listed as {name}")
@@ -32,35 +48,31 @@ def verify(module: Module) -> None:
 
 
 def verify_program(program: Program) -> None:
-    """Raises IllFormed unless every loaded or stored buffer exists with the right rank and every symbol is declared."""
-    ranks = {b.name: len(b.shape) for b in (*program.inputs, *program.outputs, *program.locals)}
-    _check(
-        len(ranks) == len(program.inputs) + len(program.outputs) + len(program.locals),
-        f"{program.name}: a buffer name repeats",
-    )
+    """Raises IllFormed unless loads and stores name buffers that exist, at their rank, and all symbols are declared."""
+    where = program.name
+    buffers = (*program.inputs, *program.outputs, *program.locals)
+    ranks = {b.name: len(b.shape) for b in buffers}
+    _check(len(ranks) == len(buffers), f"{where}: a buffer name repeats")
     missing = [v.name for v in free_symbols(program) if v not in program.symbols]
-    _check(not missing, f"{program.name} does not declare {', '.join(missing)}")
+    _check(not missing, f"{where} does not declare {', '.join(missing)}")
+    symbols = {v.name for b in buffers for extent in b.shape for v in variables(extent)}
     written: set[str] = set()
-    sources = dict(program.in_place)
     readable = {b.name for b in program.inputs}
     for stage in program.stages:
+        for axis in (*stage.spatial, *stage.reduce):
+            _check(axis.var.name not in symbols, f"{where}: {axis.var.name} names both a loop and a shape variable")
         for load in stage.loads():
-            _check(load.buffer in readable | written, f"{program.name} reads {load.buffer} before it is written")
-            _check(len(load.indices) == ranks[load.buffer], f"{program.name}: {load} has the wrong rank")
+            _check(load.buffer in readable | written, f"{where} reads {load.buffer} before it is written")
+            _check(len(load.indices) == ranks[load.buffer], f"{where}: {load} has the wrong rank")
         for output in stage.outputs:
-            _check(
-                output in ranks and output not in readable,
-                f"{program.name} writes {output}, which is no output or local",
-            )
-            _check(len(stage.indices) == ranks[output], f"{program.name} stores to {output} with the wrong rank")
+            _check(output in ranks.keys() - readable, f"{where} writes {output}, which is no output or local")
+            _check(len(stage.indices) == ranks[output], f"{where} stores to {output} with the wrong rank")
             written.add(output)
     for buffer in program.outputs:
-        _check(buffer.name in written, f"{program.name} never writes {buffer.name}")
-    for output, source in sources.items():
-        _check(
-            source in readable and program.buffer(output).shape == program.buffer(source).shape,
-            f"{program.name}: {output} cannot overwrite {source}",
-        )
+        _check(buffer.name in written, f"{where} never writes {buffer.name}")
+    for output, source in program.in_place:
+        fits = source in readable and program.buffer(output).shape == program.buffer(source).shape
+        _check(fits, f"{where}: {output} cannot overwrite {source}")
 
 
 def _check(condition: bool, message: str) -> None:
@@ -71,123 +83,163 @@ def _check(condition: bool, message: str) -> None:
 class _FunctionCheck:
     def __init__(self, module: Module, function: Function) -> None:
         self.module, self.function = module, function
-        self.names: dict[str, Annotation] = {}
+        self.ownership = Ownership(module, function)
+        self.taken: set[str] = set()
+        self.holders: dict[str, list[str]] = {}
+        # What is known at the current binding; the arms of an `if` have copies.
+        self.scope: dict[str, Annotation] = {}
         self.variables: dict[str, Var] = {}
-        self.consumed: set[str] = set()
+        self.overwritten: set[str] = set()
 
-    def fail(self, where: str, message: str) -> None:
+    def fail(self, where: str, message: str) -> NoReturn:
         raise IllFormed(f"{self.function.name}: {where}: {message}")
 
     def run(self) -> None:
-        for param in self.function.params:
+        function = self.function
+        for param in function.params:
             self.bind(param)
-            self.declare(v for d in _own_dims(param.annotation) if isinstance(d, Var) for v in (d,))
-        for param in self.function.params:
+            self.declare(param.annotation)
+        for param in function.params:
             self.need(param.name, param.annotation)
-        self.block(self.function.body)
-        result = self.function.body.result.annotation
-        if not is_subsumed(result, self.function.result):
-            self.fail("result", f"{result} is not {self.function.result}")
-        for index, _ in self.function.consumed:
-            if self.function.params[index].name not in self.consumed:
-                self.fail(self.function.params[index].name, "is declared as consumed but nothing overwrites it")
+        for pair in function.requires:
+            self.need_variables("requires", pair)
+        self.block(function.body)
+        result = function.body.result.annotation
+        if not is_subsumed(result, function.result):
+            self.fail("result", f"{result} is not {function.result}")
+        self.consumed_parameters()
+
+    def consumed_parameters(self) -> None:
+        """The signature says which parameters are overwritten, and which result carries each on."""
+        function, written = self.function, self.ownership.written()
+        declared = {function.params[param].name: result for param, result in function.consumed}
+        for param in function.params:
+            if param.name in written and param.name not in declared:
+                self.fail(param.name, "is overwritten, but not declared as consumed")
+        for name, result in declared.items():
+            if name not in written:
+                self.fail(name, "is declared as consumed but nothing overwrites it")
+            if name not in origins(_field(self.ownership.result, result)):
+                self.fail(name, f"is consumed, but result {result} does not carry it on")
 
     def bind(self, name: Name) -> None:
-        if name.name in self.names:
+        if name.name in self.taken:
             self.fail(name.name, "is bound twice")
-        self.names[name.name] = name.annotation
+        self.taken.add(name.name)
+        self.scope[name.name] = name.annotation
+        for origin in origins(self.ownership.of[name.name]):
+            self.holders.setdefault(origin, []).append(name.name)
 
-    def declare(self, variables: Iterable[Var]) -> None:
-        for variable in variables:
-            known = self.variables.setdefault(variable.name, variable)
-            if known != variable:
+    def declare(self, annotation: Annotation) -> None:
+        for variable in dimensions(annotation):
+            if isinstance(variable, Var) and self.variables.setdefault(variable.name, variable) != variable:
                 self.fail(variable.name, "is used with two different bounds")
 
     def need(self, where: str, annotation: Annotation) -> None:
-        for variable in annotation_variables(annotation):
+        self.need_variables(where, dimensions(annotation))
+
+    def need_variables(self, where: str, exprs: Iterable[Expr]) -> None:
+        for variable in (v for expr in exprs for v in variables(expr)):
             if self.variables.get(variable.name) != variable:
-                self.fail(where, f"{annotation} uses {variable.name}, which nothing binds before")
+                self.fail(where, f"uses {variable.name}, which nothing binds before")
 
     def block(self, block: Block) -> None:
         for binding in block.bindings:
-            where = binding.name.name
-            for atom in atoms(binding.value):
+            where, value = binding.name.name, binding.value
+            for atom in atoms(value):
                 self.atom(where, atom)
-            if isinstance(binding.value, MatchCast):
-                fresh = [d for d in _own_dims(binding.value.annotation) if isinstance(d, Var)]
-                self.declare(v for v in fresh if v.name not in self.variables)
-            if isinstance(binding.value, If):
-                outer = dict(self.names)
-                self.block(binding.value.then)
-                self.block(binding.value.orelse)
-                self.names = outer
-            self.value(where, binding.value)
-            self.need(where, binding.name.annotation)
+            self.value(where, value)
             try:
-                deduced = deduce(binding.value)
+                deduced = deduce(value)
             except ValueError as error:
                 self.fail(where, str(error))
             if not is_subsumed(deduced, binding.name.annotation):
                 self.fail(where, f"is annotated {binding.name.annotation}, but is {deduced}")
+            self.need(where, binding.name.annotation)
+            self.overwrite(where, value)
             self.bind(binding.name)
         self.atom("result", block.result)
 
     def atom(self, where: str, atom: Atom) -> None:
         match atom:
             case Name(name, annotation):
-                if name not in self.names:
+                if name not in self.scope:
                     self.fail(where, f"uses {name} before it is bound")
-                if self.names[name] != annotation:
-                    self.fail(where, f"uses {name} as {annotation}, it is {self.names[name]}")
-                if name in self.consumed:
+                if self.scope[name] != annotation:
+                    self.fail(where, f"uses {name} as {annotation}, it is {self.scope[name]}")
+                if name in self.overwritten:
                     self.fail(where, f"uses {name}, which was overwritten")
-            case FunctionRef(name):
+            case FunctionRef(name, annotation):
                 if name not in self.module.functions:
                     self.fail(where, f"names a function {name} that does not exist")
+                actual = reference(self.module.functions[name]).annotation
+                if not is_subsumed(actual, annotation):
+                    self.fail(where, f"uses {name} as {annotation}, it is {actual}")
             case ShapeValue() | Constant():
                 self.need(where, atom.annotation)
 
     def value(self, where: str, value: Value) -> None:
-        if isinstance(value, CallTIR):
-            self.call_tir(where, value)
-        elif isinstance(value, Call):
-            for index in value.op.overwrites:
-                self.consume(where, value.args[index])
-        elif isinstance(value, CallFunction) and isinstance(value.callee, FunctionRef):
-            for index, _ in self.module.functions[value.callee.name].consumed:
-                self.consume(where, value.args[index])
+        match value:
+            case MatchCast(_, annotation):
+                self.declare(annotation)
+                self.need(where, annotation)
+            case If(_, then, orelse):
+                self.arms(then, orelse)
+            case CallTIR():
+                self.call_tir(where, value)
+        handed_on = value_args(value) if not isinstance(value, FunctionRef) else (value,)
+        for atom in handed_on:
+            if isinstance(atom, FunctionRef) and self.module.functions[atom.name].consumed:
+                self.fail(where, f"hands on {atom}, which overwrites its arguments: that must be called by its name")
+
+    def arms(self, *arms: Block) -> None:
+        """Each arm starts from what is known before; what one overwrites is gone behind them."""
+        scope, variables, overwritten = dict(self.scope), dict(self.variables), set(self.overwritten)
+        after: set[str] = set()
+        for arm in arms:
+            self.scope, self.variables, self.overwritten = dict(scope), dict(variables), set(overwritten)
+            self.block(arm)
+            after |= self.overwritten
+        self.scope, self.variables, self.overwritten = scope, variables, after
 
     def call_tir(self, where: str, call: CallTIR) -> None:
         program = self.module.programs.get(call.program)
         if program is None:
             self.fail(where, f"calls a program {call.program} that does not exist")
-        assert program is not None
-        if (len(call.args), len(call.outputs), len(call.sym_args)) != (
-            len(program.inputs), len(program.outputs), len(program.symbols),
-        ):  # fmt: skip
+        counts = (len(call.args), len(call.outputs), len(call.sym_args))
+        if counts != (len(program.inputs), len(program.outputs), len(program.symbols)):
             self.fail(where, f"gives {program.name} the wrong number of arguments")
-        for buffer, atom in zip(program.inputs, call.args, strict=True):
-            annotation = atom.annotation
-            if (
-                not isinstance(annotation, Tensor)
-                or annotation.dtype != buffer.dtype
-                or annotation.ndim != len(buffer.shape)
-            ):
-                self.fail(where, f"{program.name} takes {buffer}, not {annotation}")
-        for _, source in program.in_place:
-            at = [b.name for b in program.inputs].index(source)
-            if call.args.count(call.args[at]) > 1:
-                self.fail(where, f"reads {call.args[at]} while overwriting it")
-            self.consume(where, call.args[at])
+        self.need_variables(where, call.sym_args)
+        symbols = dict(zip(program.symbols, call.sym_args, strict=True))
+        given = [*((a.annotation, False) for a in call.args), *((o, True) for o in call.outputs)]
+        for buffer, (annotation, is_output) in zip((*program.inputs, *program.outputs), given, strict=True):
+            expected = Tensor([substitute(extent, symbols) for extent in buffer.shape], buffer.dtype)
+            if not _fits(annotation, expected, is_output):
+                self.fail(where, f"{program.name} has {buffer}, here {expected}, not {annotation}")
 
-    def consume(self, where: str, atom: Atom) -> None:
-        if not isinstance(atom, Name):
-            self.fail(where, f"overwrites {atom}, which is not a value of this function")
-            return
-        self.consumed.add(atom.name)
+    def overwrite(self, where: str, value: Value) -> None:
+        args = value_args(value)
+        for at in overwritten_arguments(self.module, value):
+            memory = origins(self.ownership.memory(args[at]))
+            if not memory:
+                self.fail(where, f"overwrites {args[at]}, which is not a value of this function")
+            for other in (*args[:at], *args[at + 1 :]):
+                if origins(self.ownership.memory(other)) & memory:
+                    self.fail(where, f"reads {other} while overwriting it")
+        self.overwritten.update(*(self.holders.get(origin, ()) for origin in self.ownership.writes[where]))
 
 
-def _own_dims(annotation: Annotation) -> Iterable[object]:
-    from .annotations import dimensions
+def _fits(annotation: Annotation, expected: Tensor, is_output: bool) -> bool:
+    """Whether a tensor can be a buffer: deduction trusts outputs, the shape of an argument may be known too little."""
+    if is_output:
+        return is_subsumed(expected, annotation)
+    assert expected.shape is not None
+    if not isinstance(annotation, Tensor) or (annotation.dtype, annotation.ndim) != (expected.dtype, expected.ndim):
+        return False
+    return annotation.shape is None or all(map(prove_equal, annotation.shape, expected.shape))
 
-    return dimensions(annotation)
+
+def _field(memory: Memory, index: int) -> Memory:
+    if isinstance(memory, tuple):
+        return memory[index] if index < len(memory) else frozenset()
+    return memory if index == 0 else frozenset()

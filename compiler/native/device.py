@@ -42,8 +42,8 @@ class Device:
             self.handle = adapter.request_device_sync(required_limits=_limits(adapter))
         except RuntimeError as error:
             raise WebrelaxError(
-                f"no usable GPU or Vulkan driver here ({_first_line(error)}); install one, or mesa-vulkan-drivers for a "
-                "software one"
+                f"no usable GPU or Vulkan driver here ({_first_line(error)}); install one, or mesa-vulkan-drivers for "
+                "a software one"
             ) from error
         self.description = f"{adapter.info['device']} ({adapter.info['backend_type']})"
         self._pipelines: dict[KernelSource, Pipeline] = {}
@@ -104,7 +104,7 @@ class Device:
         return self.handle.create_bind_group(layout=pipeline.layout, entries=entries)
 
     def submit(self, dispatches: Sequence[tuple[Pipeline, Any, tuple[int, int, int], int]]) -> None:
-        """Runs dispatches in order: (pipeline, bind group, grid, byte offset of the table's row). Empty grids are skipped."""
+        """Runs dispatches (pipeline, bind group, grid, offset of the table's row) in order; empty grids are skipped."""
         encoder = self.handle.create_command_encoder()
         compute = encoder.begin_compute_pass()
         for pipeline, group, grid, row in dispatches:

@@ -40,6 +40,7 @@ class Runner:
         self.table = self.device.table(self.row_bytes)
         self.buffers = [self.device.buffer(spec.size) for spec in buffers]
         self.kernels = list(kernels)
+        self.description = self.device.description
         self.groups: dict[tuple[int, int], Any] = {}
         for spec, buffer in zip(buffers, self.buffers, strict=True):
             if spec.kind == "weight":

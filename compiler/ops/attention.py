@@ -1,25 +1,37 @@
 """Attention over a cache, and what goes into it. Only these programs know how the cache is laid out.
 
-A cache is [sequences, capacity, kv_heads, head_size]; the token of sequence s at position p lies in row p. Which rows of a batch
-belong to which sequence and position is data (`sequences`, `positions`: i32[n]), so nothing else assumes that slot = position.
+A cache is [sequences, capacity, kv_heads, head_size]; the token of sequence s at position p lies in row p. Which rows
+of a batch belong to which sequence and position is data (`sequences`, `positions`: i32[n]), so nothing else assumes
+that slot = position.
 """
 
 from __future__ import annotations
 
 from ..ir import Annotation, Operator, Shape, Tensor
 from ..symbolic import Expr, as_int
-from ..tir import Literal, Program, ProgramBuilder, Scalar, Select, less_equal
-from ..tir.scalar import loaded_index
-from .arguments import Arguments, Attributes, known, rank, tensor, tensors
+from ..tir import Literal, Program, ProgramBuilder, Scalar, Select, less_equal, loaded_index
+from .arguments import Arguments, Attributes, count, dim, known, same, tensor, tensors
 
 # Far below any score, and finite: WGSL may assume that infinities do not occur.
 MASKED = -1e30
 
 
+def _ids(annotation: Annotation, what: str, tokens: Expr | None) -> None:
+    """Refuses what is not one i32 a token. Raises ValueError."""
+    same(dim(tensor(annotation, what, ndim=1, dtype="i32"), 0), tokens, f"tokens and {what}")
+
+
 def _deduce_rope(arguments: Arguments, _: Attributes) -> Annotation:
-    x, *_rest = tensors(arguments, "x", "positions", "cosines", "sines")
-    rank(x, 3, "x")
-    return x
+    count(arguments, "x", "positions", "cosines", "sines")
+    x = tensor(arguments[0], "x", ndim=3, dtype="f32")
+    size = dim(x, 2)
+    if size is not None and as_int(size % 2) != 0:
+        raise ValueError(f"the head size must be an even number, not {size}")
+    _ids(arguments[1], "positions", dim(x, 0))
+    for annotation, what in zip(arguments[2:], ("cosines", "sines"), strict=True):
+        table = tensor(annotation, what, ndim=2, dtype="f32")
+        same(dim(table, 1), None if size is None else size // 2, f"columns of {what} and pairs of a head")
+    return Tensor(x.shape, "f32", ndim=3)
 
 
 def _lower_rope(arguments: Arguments, attributes: Attributes) -> Program:
@@ -30,9 +42,7 @@ def _lower_rope(arguments: Arguments, attributes: Attributes) -> Program:
     """
     x, positions, cosines, sines = tensors(arguments, "x", "positions", "cosines", "sines")
     shape = known(x, "x")
-    size = as_int(shape[2])
-    if size is None or size % 2:
-        raise ValueError(f"the head size must be an even number, not {shape[2]}")
+    size = shape[2]
     half = size // 2
     b = ProgramBuilder("rope")
     source = b.input("x", shape, "f32")
@@ -52,9 +62,13 @@ def _lower_rope(arguments: Arguments, attributes: Attributes) -> Program:
 
 
 def _deduce_append(arguments: Arguments, _: Attributes) -> Annotation:
-    cache, *_rest = tensors(arguments, "cache", "new", "positions", "sequences")
-    rank(cache, 4, "cache")
-    return cache
+    count(arguments, "cache", "new", "positions", "sequences")
+    cache, new = tensor(arguments[0], "cache", ndim=4, dtype="f32"), tensor(arguments[1], "new", ndim=3, dtype="f32")
+    same(dim(cache, 2), dim(new, 1), "heads of cache and new")
+    same(dim(cache, 3), dim(new, 2), "head sizes of cache and new")
+    _ids(arguments[2], "positions", dim(new, 0))
+    _ids(arguments[3], "sequences", dim(new, 0))
+    return Tensor(cache.shape, "f32", ndim=4)
 
 
 def _lower_append(arguments: Arguments, _: Attributes) -> Program:
@@ -71,37 +85,37 @@ def _lower_append(arguments: Arguments, _: Attributes) -> Program:
             known(new, "new"),
             lambda i, h, d: (who[i], where[i], h, d),
             lambda i, h, d: source[i, h, d],
-        )  # fmt: skip
+        )
     )
-
-
-def _scores_shape(arguments: Arguments) -> tuple[tuple[Expr, ...], tuple[Expr, ...], Expr]:
-    if len(arguments) != 5 or not isinstance(arguments[4], Shape):
-        raise ValueError("takes queries, keys, positions, sequences and the shape [length]")
-    queries, keys = tensor(arguments[0], "queries"), tensor(arguments[1], "keys")
-    rank(queries, 3, "queries")
-    rank(keys, 4, "keys")
-    (length,) = known(arguments[4], "the length")
-    return known(queries, "queries"), known(keys, "keys"), length
 
 
 def group_size(heads: Expr, kv_heads: Expr) -> int:
     """How many query heads share a key head. Raises ValueError unless it is a whole number."""
     q, kv = as_int(heads), as_int(kv_heads)
-    if q is None or kv is None or q % kv:
+    if q is None or not kv or q % kv:
         raise ValueError(f"{heads} query heads cannot share {kv_heads} key heads")
     return q // kv
 
 
 def _deduce_scores(arguments: Arguments, _: Attributes) -> Annotation:
-    queries, keys, length = _scores_shape(arguments)
-    group_size(queries[1], keys[2])
-    return Tensor((queries[1], queries[0], length), "f32")
+    count(arguments, "queries", "keys", "positions", "sequences", "the shape [length]")
+    queries = tensor(arguments[0], "queries", ndim=3, dtype="f32")
+    keys, length = tensor(arguments[1], "keys", ndim=4, dtype="f32"), arguments[4]
+    if not isinstance(length, Shape) or length.ndim not in (None, 1):
+        raise ValueError(f"the length must be a shape of one dimension, not {length}")
+    same(dim(queries, 2), dim(keys, 3), "head sizes of queries and keys")
+    _ids(arguments[2], "positions", dim(queries, 0))
+    _ids(arguments[3], "sequences", dim(queries, 0))
+    if queries.shape is None or keys.shape is None or length.dims is None:
+        return Tensor(dtype="f32", ndim=3)
+    group_size(queries.shape[1], keys.shape[2])
+    return Tensor((queries.shape[1], queries.shape[0], length.dims[0]), "f32")
 
 
 def _lower_scores(arguments: Arguments, attributes: Attributes) -> Program:
     """scores[h, i, j] = scale * q[i, h] . k[sequence i, j], masked where j is after position i."""
-    queries, keys, length = _scores_shape(arguments)
+    queries, keys = known(arguments[0], "queries"), known(arguments[1], "keys")
+    (length,) = known(arguments[4], "the length")
     group = group_size(queries[1], keys[2])
     b = ProgramBuilder("attention_scores")
     q, k = b.input("q", queries, "f32"), b.input("keys", keys, "f32")
@@ -116,25 +130,24 @@ def _lower_scores(arguments: Arguments, attributes: Attributes) -> Program:
             "scores",
             shape,
             lambda h, i, j: Select(less_equal(j, where[i]), dot[h, i, j] * scale, Literal(MASKED, "f32")),
-        )  # fmt: skip
+        )
     )
 
 
-def _values_shape(arguments: Arguments) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    weights, values, _ = tensors(arguments, "weights", "values", "sequences")
-    rank(weights, 3, "weights")
-    rank(values, 4, "values")
-    return known(weights, "weights"), known(values, "values")
-
-
 def _deduce_values(arguments: Arguments, _: Attributes) -> Annotation:
-    weights, values = _values_shape(arguments)
-    return Tensor((weights[1], weights[0], values[3]), "f32")
+    count(arguments, "weights", "values", "sequences")
+    weights = tensor(arguments[0], "weights", ndim=3, dtype="f32")
+    values = tensor(arguments[1], "values", ndim=4, dtype="f32")
+    _ids(arguments[2], "sequences", dim(weights, 1))
+    if weights.shape is None or values.shape is None:
+        return Tensor(dtype="f32", ndim=3)
+    group_size(weights.shape[0], values.shape[2])
+    return Tensor((weights.shape[1], weights.shape[0], values.shape[3]), "f32")
 
 
 def _lower_values(arguments: Arguments, _: Attributes) -> Program:
     """out[i, h] = sum over j of weights[h, i, j] * values[sequence i, j]."""
-    weights, values = _values_shape(arguments)
+    weights, values = known(arguments[0], "weights"), known(arguments[1], "values")
     group = group_size(weights[0], values[2])
     b = ProgramBuilder("attention_values")
     p, v = b.input("weights", weights, "f32"), b.input("values", values, "f32")
@@ -146,7 +159,7 @@ def _lower_values(arguments: Arguments, _: Attributes) -> Program:
             shape,
             weights[2:],
             lambda i, h, d, j: p[h, i, j] * v[loaded_index(who[i], values[0]), j, h // group, d],
-        )  # fmt: skip
+        )
     )
 
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from ..ir import Annotation, Operator, Tensor
 from ..symbolic import Expr, as_int, prove_equal
 from ..tir import Binary, Literal, Program, ProgramBuilder, Scalar, Unary, exp, maximum
-from .arguments import Arguments, Attributes, dtype_of, known, tensors
+from .arguments import Arguments, Attributes, dtype_of, known, same_dtype, tensor, tensors
 
 
-def _unary(name: str, body: Callable[[Scalar], Scalar]) -> Operator:
+def _unary(name: str, body: Callable[[Scalar], Scalar], dtype: str | None = None) -> Operator:
+    """`dtype`: the only element type that it takes."""
+
     def deduce(arguments: Arguments, _: Attributes) -> Annotation:
         (x,) = tensors(arguments, "x")
-        return x
+        return tensor(x, "x", dtype=dtype)
 
     def lower(arguments: Arguments, _: Attributes) -> Program:
         (x,) = tensors(arguments, "x")
@@ -28,7 +30,7 @@ def broadcast_dim(a: Expr, b: Expr) -> Expr:
     """The dimension of a broadcast pair. Raises ValueError where neither is 1 and they are not provably equal."""
     if as_int(a) == 1:
         return b
-    if as_int(b) == 1 or a == b or prove_equal(a, b):
+    if as_int(b) == 1 or prove_equal(a, b):
         return a
     raise ValueError(f"dimensions {a} and {b} are neither provably equal nor 1")
 
@@ -43,9 +45,7 @@ def broadcast_shapes(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ..
 def _binary(name: str, body: Callable[[Scalar, Scalar], Scalar]) -> Operator:
     def deduce(arguments: Arguments, _: Attributes) -> Annotation:
         x, y = tensors(arguments, "x", "y")
-        if x.dtype and y.dtype and x.dtype != y.dtype:
-            raise ValueError(f"element types {x.dtype} and {y.dtype} differ")
-        dtype = x.dtype or y.dtype
+        dtype = same_dtype(x, y)
         if x.shape is None or y.shape is None:
             return Tensor(dtype=dtype, ndim=None if x.ndim is None or y.ndim is None else max(x.ndim, y.ndim))
         return Tensor(broadcast_shapes(x.shape, y.shape), dtype)
@@ -85,10 +85,10 @@ subtract = _binary("subtract", lambda a, b: a - b)
 multiply = _binary("multiply", lambda a, b: a * b)
 divide = _binary("divide", lambda a, b: a / b)
 maximum_of = _binary("maximum", lambda a, b: Binary("max", a, b))
-exp_of = _unary("exp", exp)
+exp_of = _unary("exp", exp, "f32")
 relu = _unary("relu", lambda x: maximum(x, 0.0))
-sigmoid = _unary("sigmoid", _sigmoid)
-silu = _unary("silu", lambda x: x * _sigmoid(x))
-gelu_tanh = _unary("gelu_tanh", _gelu_tanh)
-tanh = _unary("tanh", lambda x: Unary("tanh", x))
+sigmoid = _unary("sigmoid", _sigmoid, "f32")
+silu = _unary("silu", lambda x: x * _sigmoid(x), "f32")
+gelu_tanh = _unary("gelu_tanh", _gelu_tanh, "f32")
+tanh = _unary("tanh", lambda x: Unary("tanh", x), "f32")
 negate = _unary("negate", lambda x: -x)

@@ -1,18 +1,18 @@
-"""Operators that move elements: reshape, flatten, transpose, take, concat, last_row, repeat."""
+"""Operators that move elements: reshape, flatten, transpose, take, concat, last_row."""
 
 from __future__ import annotations
 
 from ..ir import Annotation, Operator, Shape, Tensor
-from ..symbolic import Expr, as_expr, as_int, prove_equal
+from ..symbolic import Expr, as_expr, as_int
 from ..tir import Program, ProgramBuilder, Scalar, Select, less
-from .arguments import Arguments, Attributes, dtype_of, known, rank, tensor, tensors
+from .arguments import Arguments, Attributes, count, dim, dtype_of, known, same, same_dtype, tensor, tensors
 
 
 def product(dims: tuple[Expr, ...]) -> Expr:
     """The number of elements of a shape."""
     total = as_expr(1)
-    for dim in dims:
-        total = total * dim
+    for extent in dims:
+        total = total * extent
     return total
 
 
@@ -43,10 +43,8 @@ def _deduce_reshape(arguments: Arguments, _: Attributes) -> Annotation:
     x, target = _reshape_target(arguments)
     if target.dims is None:
         return Tensor(dtype=x.dtype, ndim=target.ndim)
-    if x.shape is not None and not prove_equal(product(x.shape), product(target.dims)):
-        difference = as_int(product(x.shape) - product(target.dims))
-        if difference is not None:
-            raise ValueError(f"{x} and {target} have different numbers of elements")
+    if x.shape is not None:
+        same(product(x.shape), product(target.dims), f"numbers of elements of {x} and {target}")
     return Tensor(target.dims, x.dtype)
 
 
@@ -69,10 +67,12 @@ def _lower_flatten(arguments: Arguments, _: Attributes) -> Program:
 
 
 def _deduce_transpose(arguments: Arguments, attributes: Attributes) -> Annotation:
-    (x,) = tensors(arguments, "x")
-    order = attributes["axes"]
-    rank(x, len(order), "x")
-    return Tensor(dtype=x.dtype, ndim=x.ndim) if x.shape is None else Tensor([x.shape[a] for a in order], x.dtype)
+    order: tuple[int, ...] = attributes["axes"]
+    if sorted(order) != list(range(len(order))):
+        raise ValueError(f"axes must be an order of all dimensions, not {order}")
+    count(arguments, "x")
+    x = tensor(arguments[0], "x", ndim=len(order))
+    return Tensor(dtype=x.dtype, ndim=len(order)) if x.shape is None else Tensor([x.shape[a] for a in order], x.dtype)
 
 
 def _lower_transpose(arguments: Arguments, attributes: Attributes) -> Program:
@@ -86,9 +86,8 @@ def _lower_transpose(arguments: Arguments, attributes: Attributes) -> Program:
 
 
 def _deduce_take(arguments: Arguments, _: Attributes) -> Annotation:
-    table, ids = tensors(arguments, "table", "ids")
-    rank(table, 2, "table")
-    rank(ids, 1, "ids")
+    count(arguments, "table", "ids")
+    table, ids = tensor(arguments[0], "table", ndim=2), tensor(arguments[1], "ids", ndim=1, dtype="i32")
     if table.shape is None or ids.shape is None:
         return Tensor(dtype=table.dtype, ndim=2)
     return Tensor((ids.shape[0], table.shape[1]), table.dtype)
@@ -104,8 +103,10 @@ def _lower_take(arguments: Arguments, _: Attributes) -> Program:
 
 
 def _deduce_last_row(arguments: Arguments, _: Attributes) -> Annotation:
-    (x,) = tensors(arguments, "x")
-    rank(x, 2, "x")
+    count(arguments, "x")
+    x = tensor(arguments[0], "x", ndim=2)
+    if x.shape is not None and as_int(x.shape[0]) == 0:
+        raise ValueError("x has no rows")
     return Tensor(dtype=x.dtype, ndim=2) if x.shape is None else Tensor((1, x.shape[1]), x.dtype)
 
 
@@ -120,11 +121,16 @@ def _lower_last_row(arguments: Arguments, _: Attributes) -> Program:
 def _deduce_concat(arguments: Arguments, attributes: Attributes) -> Annotation:
     x, y = tensors(arguments, "x", "y")
     axis: int = attributes["axis"]
+    dtype, ndim = same_dtype(x, y), y.ndim if x.ndim is None else x.ndim
+    tensor(y, "y", ndim=ndim)
+    if ndim is not None and not 0 <= axis < ndim:
+        raise ValueError(f"there is no dimension {axis} of {ndim}")
     if x.shape is None or y.shape is None:
-        return Tensor(dtype=x.dtype, ndim=x.ndim)
-    dims = list(x.shape)
-    dims[axis] = dims[axis] + y.shape[axis]
-    return Tensor(dims, x.dtype)
+        return Tensor(dtype=dtype, ndim=ndim)
+    for at in range(len(x.shape)):
+        if at != axis:
+            same(dim(x, at), dim(y, at), f"dimension {at}")
+    return Tensor([a + b if at == axis else a for at, (a, b) in enumerate(zip(x.shape, y.shape, strict=True))], dtype)
 
 
 def _lower_concat(arguments: Arguments, attributes: Attributes) -> Program:

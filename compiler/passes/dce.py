@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Block, CallFunction, CallTIR, FunctionRef, If, Module, all_bindings, atoms, use_counts
+from ..ir import Block, CallTIR, FunctionRef, If, MatchCast, Module, Name, all_bindings
+from ..ir.liveness import deep_atoms
 
 
 def eliminate_dead_code(module: Module, roots: tuple[str, ...] | None = None) -> Module:
-    """Drops unused bindings, then functions not reachable from `roots` (all unfused ones by default), then unused programs.
+    """Drops unused bindings, then functions not reachable from `roots` (default: all unfused ones) and unused programs.
 
-    Graph functions are pure: an in-place call whose result is unused may go too.
+    Graph functions are pure: an in-place call whose result is unused may go too. A match_cast stays: it is a check.
     """
     functions = {name: replace(f, body=_sweep(f.body)) for name, f in module.functions.items()}
     wanted = list(roots if roots is not None else (n for n, f in functions.items() if not f.fused))
@@ -21,10 +22,10 @@ def eliminate_dead_code(module: Module, roots: tuple[str, ...] | None = None) ->
         if name in reached:
             continue
         reached.add(name)
-        for binding in all_bindings(functions[name].body):
-            wanted += [a.name for a in atoms(binding.value) if isinstance(a, FunctionRef)]
-            if isinstance(binding.value, CallTIR):
-                programs.add(binding.value.program)
+        body = functions[name].body
+        used = [body.result, *(atom for binding in body.bindings for atom in deep_atoms(binding))]
+        wanted += [atom.name for atom in used if isinstance(atom, FunctionRef)]
+        programs |= {b.value.program for b in all_bindings(body) if isinstance(b.value, CallTIR)}
     return replace(
         module,
         functions={n: f for n, f in functions.items() if n in reached},
@@ -33,9 +34,7 @@ def eliminate_dead_code(module: Module, roots: tuple[str, ...] | None = None) ->
 
 
 def _sweep(block: Block) -> Block:
-    """Keeps the bindings that the result needs. A match_cast stays: it is a check."""
-    from ..ir import MatchCast, Name
-
+    """Keeps the bindings that the result needs."""
     needed = {block.result.name} if isinstance(block.result, Name) else set()
     kept = []
     for binding in reversed(block.bindings):
@@ -43,11 +42,7 @@ def _sweep(block: Block) -> Block:
         if binding.name.name not in needed and not isinstance(value, MatchCast):
             continue
         if isinstance(value, If):
-            value = If(value.condition, _sweep(value.then), _sweep(value.orelse))
-            needed |= set(use_counts(value.then)) | set(use_counts(value.orelse))
-        needed |= {a.name for a in atoms(value) if isinstance(a, Name)}
-        kept.append(replace(binding, value=value))
+            binding = replace(binding, value=If(value.condition, _sweep(value.then), _sweep(value.orelse)))
+        needed |= {atom.name for atom in deep_atoms(binding) if isinstance(atom, Name)}
+        kept.append(binding)
     return Block(tuple(reversed(kept)), block.result)
-
-
-__all__ = ["CallFunction", "eliminate_dead_code"]

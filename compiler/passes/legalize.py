@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..ir import Block, Call, Function, If, Module, ModuleBuilder, Tensor, Value
+from ..ir import Annotation, Block, Call, Function, If, Module, ModuleBuilder, Operator, Tensor, Value
+from ..tir import Program
+
+Attributes: TypeAlias = tuple[tuple[str, Any], ...]
 
 
 def legalize(module: Module) -> Module:
     """Lowers every operator call that has a lowering. Equal calls share a program.
 
-    After it the module computes the same values; operators without a lowering (data-dependent shapes) stay.
+    Operators without a lowering (data-dependent shapes) stay. Raises ValueError where a shape or type that a lowering
+    needs is not known.
     """
     builder = ModuleBuilder(module)
-    programs: dict[Any, Any] = {}
+    programs: dict[tuple[Operator, tuple[Annotation, ...], Attributes], Program] = {}
 
     def lower(value: Value) -> Value:
         match value:
             case Call(op, args, attributes) if op.lower is not None:
                 annotations = tuple(a.annotation for a in args)
-                key = (op.name, annotations, attributes)
+                key = (op, annotations, attributes)
                 if key not in programs:
                     programs[key] = op.lower(annotations, dict(attributes))
                 return builder.call_tir(programs[key], [a for a in args if isinstance(a.annotation, Tensor)])

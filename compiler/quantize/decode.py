@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..ir import Annotation, Operator, Tensor
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir import Annotation, Operator, Tensor, is_subsumed
 from ..symbolic import Expr
 from ..tir import Bitcast, Cast, Handle, Program, ProgramBuilder, Scalar, as_scalar, half
 from .packers import BlockFormat, packed_words, sections
@@ -48,13 +51,16 @@ def _code(format: BlockFormat, words: Handle, at: Expr) -> Scalar:
     return Cast("f32", code - format.zero if format.zero else code)
 
 
-def _deduce(arguments: tuple[Annotation, ...], attributes: object) -> Annotation:
-    rows, columns = attributes["rows"], attributes["columns"]  # type: ignore[index]
-    (words,) = arguments
-    expected = Tensor((packed_words(attributes["format"], rows, columns),), "u32")  # type: ignore[index]
-    if words != expected:
-        raise ValueError(f"a packed [{rows}, {columns}] weight is {expected}, not {words}")
+def _deduce(arguments: tuple[Annotation, ...], attributes: Mapping[str, Any]) -> Annotation:
+    format, rows, columns = attributes["format"], attributes["rows"], attributes["columns"]
+    expected = Tensor((packed_words(format, rows, columns),), "u32")
+    if len(arguments) != 1 or not is_subsumed(expected, arguments[0]):
+        raise ValueError(f"a packed [{rows}, {columns}] weight is {expected}, not {', '.join(map(str, arguments))}")
     return Tensor((rows, columns), "f32")
 
 
-dequantize = Operator("dequantize", _deduce, lambda _, a: decode_program(a["format"], a["rows"], a["columns"]))
+def _lower(_: tuple[Annotation, ...], attributes: Mapping[str, Any]) -> Program:
+    return decode_program(attributes["format"], attributes["rows"], attributes["columns"])
+
+
+dequantize = Operator("dequantize", _deduce, _lower)

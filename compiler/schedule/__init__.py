@@ -2,6 +2,17 @@
 
 from .kernel import Binding, Kernel, merge_bindings
 from .limits import check_bindings, check_limits
+from .optimize import optimize
 from .rules import RULES, rule_for, schedule
 
-__all__ = ["RULES", "Binding", "Kernel", "check_bindings", "check_limits", "merge_bindings", "rule_for", "schedule"]
+__all__ = [
+    "RULES",
+    "Binding",
+    "Kernel",
+    "check_bindings",
+    "check_limits",
+    "merge_bindings",
+    "optimize",
+    "rule_for",
+    "schedule",
+]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ..symbolic import Expr, Opaque, Var, as_expr, lower_bound, upper_bound
+from ..symbolic import Expr, Opaque, Var, as_expr, as_int, lower_bound, upper_bound
 from ..tir import Compare, Index, Reducer, Scalar, Select
 from ..tir import maximum as scalar_maximum
 from ..tir import minimum as scalar_minimum
@@ -15,7 +15,7 @@ from .kernel import Assign, Barrier, Block, Element, For, If, Let, Local, Regist
 class Body:
     """Statements under construction. Names that it gives are unique in the kernel."""
 
-    def __init__(self, taken: Sequence[str] = ()) -> None:
+    def __init__(self, taken: Iterable[str] = ()) -> None:
         self._open: list[list[Statement]] = [[]]
         self._names = set(taken)
         self.shared: list[Shared] = []
@@ -77,8 +77,11 @@ class Body:
         return unique
 
     @contextmanager
-    def loop(self, name: str, start: Expr | int, stop: Expr | int, step: Expr | int = 1) -> Iterator[Var]:
-        """for var = start; var < stop; var += step. The variable's bounds follow from those of the range."""
+    def loop(self, name: str, start: Expr | int, stop: Expr | int, step: Expr | int = 1) -> Iterator[Expr]:
+        """for var = start; var < stop; var += step. Bounds of var follow from the range; one iteration is no loop."""
+        if as_int(as_expr(stop) - start) == 1:
+            yield as_expr(start)
+            return
         low, high = lower_bound(as_expr(start)), upper_bound(as_expr(stop) - 1)
         bounds = (low, high if low is None or high is None else max(high, low - 1))
         var = Var(self.name(name), *bounds)
@@ -174,9 +177,7 @@ def workgroup_reduce(
 def _serial(
     body: Body, reducer: Reducer, arrays: Sequence[str], like: Sequence[Local], first: Expr, stride: int, count: int
 ) -> list[Local]:
-    totals = [
-        body.register("total", Element(array, first, p.type)) for array, p in zip(arrays, like, strict=True)
-    ]
+    totals = [body.register("total", Element(array, first, p.type)) for array, p in zip(arrays, like, strict=True)]
     with body.loop("t", 1, count) as t:
         elements = [Element(a, first + t * stride, p.type) for a, p in zip(arrays, like, strict=True)]
         accumulate(body, reducer, totals, elements)

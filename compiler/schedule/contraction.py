@@ -118,15 +118,15 @@ def finish_point(
         values.held[name] = lambda indices, result=result: result  # type: ignore[misc]
     outputs = {b.name for b in program.outputs}
     named = [
-        (name, where, body.let("value", value)) for name, where, value in _stores(values, found, point) if name in outputs
+        (name, where, body.let("value", value))
+        for name, where, value in _stores(values, found, point)
+        if name in outputs
     ]
     for name, where, value in named:
         body.store(name, where, value)
 
 
-def _stores(
-    values: Values, found: Contraction, point: Mapping[Expr, Expr | int]
-) -> Iterator[tuple[str, Expr, Scalar]]:
+def _stores(values: Values, found: Contraction, point: Mapping[Expr, Expr | int]) -> Iterator[tuple[str, Expr, Scalar]]:
     """(buffer, flat index, value) of every output at a point."""
     program = values.program
     outputs = {b.name for b in program.outputs}
@@ -144,22 +144,23 @@ def _stores(
             yield name, flatten(where, program.buffer(name).shape), result
 
 
-# --- how the reduced index is used -----------------------------------------------------------------------------------------
+# --- how the reduced index is used ---
 
 
 def runs(found: Contraction, nodes: Sequence[Scalar], most: int = 32) -> tuple[int, int]:
-    """(inner, outer) run lengths of the reduced index, both dividing its range, inner dividing outer.
+    """(inner, outer) run lengths of the reduced index, both dividing its range and `most`, inner dividing outer.
 
     Within an inner run the expressions differ only in places that are known when the run is unrolled: a packed word is
     loaded once a run. Within an outer run, the values of a quantization group stay the same.
     """
     periods = sorted({p for node in nodes for e in expressions_in(node) for p in _periods(e, found.k)})
-    inner = next((p for p in periods if p >= 4 and p % 4 == 0 and p <= most and is_multiple_of(found.length, p)), None)
+    periods = [p for p in periods if p % 4 == 0 and most % p == 0 and is_multiple_of(found.length, p)]
+    inner = next(iter(periods), None)
     if inner is None:
         inner = next((p for p in (4, 2) if is_multiple_of(found.length, p)), 1)
     outer = inner
     for period in periods:
-        if outer < period <= most and period % outer == 0 and is_multiple_of(found.length, period):
+        if period % outer == 0:
             outer = period
     return inner, outer
 
@@ -170,7 +171,9 @@ def _periods(expr: Expr, k: Var) -> Iterator[int]:
         case FloorDiv(a, b) | FloorMod(a, b):
             divisor = as_int(b)
             if divisor is not None and k in variables(a):
-                step = as_int(substitute(a, {k: Var("probe", None, None) + 1}) - substitute(a, {k: Var("probe", None, None)}))
+                step = as_int(
+                    substitute(a, {k: Var("probe", None, None) + 1}) - substitute(a, {k: Var("probe", None, None)})
+                )
                 yield divisor // gcd(divisor, step) if step else divisor
             yield from _periods(a, k)
             yield from _periods(b, k)

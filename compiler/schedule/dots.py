@@ -1,9 +1,8 @@
-"""Few outputs from long sums: GEMV, with the decode of its weights and whatever is pointwise around it; attention over a
-cache; reductions of rows.
+"""Long sums: GEMV, with the decode of its weights and whatever is pointwise around it; attention; row sums.
 
-The threads of a workgroup share `out` neighbouring outputs along the last axis, `across` of them work on one sum and then
-one of them adds up what they found. Neighbouring threads read neighbouring memory: along the sum, or along the outputs
-where that is how the larger operand lies. A thread may have several outputs, for which it reads the vector once.
+The threads of a workgroup share `out` neighbouring outputs along the last axis, `across` of them work on one sum and
+then one of them adds up what they found. Neighbouring threads read neighbouring memory: along the sum, or along the
+outputs where that is how the larger operand lies. A thread with several outputs reads the vector once for all of them.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _choose(found: Contraction) -> _Shape:
     if chunks is not None:
         across = next((a for a in (16, 8, 4, 2) if chunks / (-(-chunks // a) * a) >= 0.75), 1)
     outputs = upper_bound(last.extent)
-    each = 1 if outputs is None or outputs < 1024 else 2 if outputs < 8192 else 4
+    each = 4 if outputs is not None and outputs >= 512 else 1
     return _Shape(64 // across, across, min(each, across), inner, outer, along_outputs=False)
 
 
@@ -86,21 +85,26 @@ def schedule_dots(program: Program, target: Target) -> Kernel:
         with body.loop("c", part, ceildiv(found.length, shape.outer), shape.across) as c:
             _run(body, found, shape, [{**place, last.var: row} for row in rows], c, registers)
         if shape.across == 1:
-            for row, totals in zip(rows, registers, strict=True):
+            for row, sums in zip(rows, registers, strict=True):
                 with body.when(below(row, last.extent)):
-                    finish_point(body, program, found, {**place, last.var: row}, totals)
+                    finish_point(body, program, found, {**place, last.var: row}, sums)
         else:
             slots = [own + r * shape.out for r in range(shape.each)]
             arrays = _gather(body, shape, registers, slots, part)
             row = body.let_index("row", first + thread, most)
             with body.when(below(thread, shape.outputs), below(row, last.extent)):
-                totals = _total(body, found, shape, arrays, registers[0], thread)
-                finish_point(body, program, found, {**place, last.var: row}, totals)
+                total = _total(body, found, shape, arrays, registers[0], thread)
+                finish_point(body, program, found, {**place, last.var: row}, total)
     return check_own_points(finish(program, body, shape.threads, grid), program)
 
 
 def _run(
-    body: Body, found: Contraction, shape: _Shape, points: list[dict[Expr, Expr | int]], c: Expr, into: list[list[Local]]
+    body: Body,
+    found: Contraction,
+    shape: _Shape,
+    points: list[dict[Expr, Expr | int]],
+    c: Expr,
+    into: list[list[Local]],
 ) -> None:
     """Accumulates run c of the sums at the points."""
     assert found.stage.reducer is not None
@@ -118,9 +122,7 @@ def _run(
             unrolled(c * shape.outer + w * shape.inner)
 
 
-def _gather(
-    body: Body, shape: _Shape, registers: list[list[Local]], slots: list[Expr], part: Expr
-) -> list[str]:
+def _gather(body: Body, shape: _Shape, registers: list[list[Local]], slots: list[Expr], part: Expr) -> list[str]:
     """Puts all partial results into workgroup memory, those of one output `outputs` elements apart."""
     size = shape.across * shape.outputs
     arrays = [body.shared_array("parts", value.type, size) for value in registers[0]]

@@ -1,8 +1,8 @@
 """Tiled matrix multiplication with the decode of either operand, batches, and edges of any size.
 
-A workgroup computes ROWS x COLUMNS outputs. Step by step along the sum it computes both operands' next DEPTH positions into
-workgroup memory (each element once: a weight is decoded once for all rows of the tile), as vec4 along the sum; then each
-thread adds the dot products for its own 4 x 8 outputs, kept in registers.
+A workgroup computes ROWS x COLUMNS outputs. Step by step along the sum it computes both operands' next DEPTH positions
+into workgroup memory (each element once: a weight is decoded once for all rows of the tile), as vec4 along the sum.
+Then each thread adds the dot products for its own TALL x WIDE outputs, kept in registers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .lower import bounded, finish, product, taken_names, unflatten
 
 ROWS, COLUMNS, DEPTH = 32, 64, 32
 THREADS = 64
-TALL, WIDE = 4, 8  # a thread's outputs
+TALL, WIDE = 8, 4  # a thread's outputs
 LEAST_ROWS = 4  # fewer rows than this are no matrix: GEMV is better
 
 
@@ -110,13 +110,13 @@ def _point(axes: tuple[Axis, ...], flat: Expr) -> dict[Expr, Expr | int]:
 
 
 def _stage(
-    body: Body, mm: Matmul, operand: Scalar, axes: tuple[Axis, ...], batch: dict[Expr, Expr | int], tile: str, size: int,
-    offset: Expr, first: Expr,
+    body: Body, mm: Matmul, operand: Scalar, axes: tuple[Axis, ...], batch: dict[Expr, Expr | int],
+    tile: str, size: int, offset: Expr, first: Expr,
 ) -> None:  # fmt: skip
     """Computes `size` x DEPTH elements of an operand into its tile: four positions of k at [k // 4 * size + place].
 
-    A thread takes a run of k of one place at a time. Places next to each other go to neighbouring threads, unless memory is
-    contiguous along k and nothing is decoded: then runs of the same place do.
+    A thread takes a run of k of one place at a time. Places next to each other go to neighbouring threads, unless
+    memory is contiguous along k and nothing is decoded: then runs of the same place do.
     """
     found = mm.found
     inner, outer = runs(found, [operand], DEPTH)
@@ -159,13 +159,13 @@ def _guarded(found: Contraction, operand: Scalar, point: dict[Expr, Expr | int],
     return Select(below(k, found.length), value, Literal(0.0, "f32"))
 
 
-def _multiply(
-    body: Body, tiles: tuple[str, str], sums: list[list[Local]], across: Expr, down: Expr
-) -> None:
+def _multiply(body: Body, tiles: tuple[str, str], sums: list[list[Local]], across: Expr, down: Expr) -> None:
     left, right = tiles
     with body.loop("q", 0, DEPTH // 4) as q:
         a = [body.let(f"a{r}", Element(left, q * ROWS + down * TALL + r, "vec4")) for r in range(TALL)]
-        b = [body.let(f"b{c}", Element(right, q * COLUMNS + across + c * (COLUMNS // WIDE), "vec4")) for c in range(WIDE)]
+        b = [
+            body.let(f"b{c}", Element(right, q * COLUMNS + across + c * (COLUMNS // WIDE), "vec4")) for c in range(WIDE)
+        ]
         for r in range(TALL):
             for c in range(WIDE):
                 body.assign(sums[r][c], sums[r][c] + Dot(a[r], b[c]))

@@ -15,17 +15,19 @@ from .kernel import (
     Element,
     For,
     If,
+    Lane,
     Let,
     Local,
-    OnExpr,
-    OnScalar,
     Register,
     Statement,
+    Vector,
+    loaded,
     map_block,
+    map_loads,
     map_opaque,
     rebuild,
 )  # fmt: skip
-from .walk import defined, names_of, operands, own_scalars
+from .walk import defined, map_own, names_of, operands, own_scalars
 
 
 def hoist(block: Block, written: frozenset[str], names: Body) -> Block:
@@ -102,9 +104,7 @@ class _Pass:
             return taken[node, bounds is None]
 
         def scalar(node: Scalar) -> Scalar:
-            if invariant(node):
-                if not worth_a_name(node):
-                    return node
+            if invariant(node) and worth_a_name(node):
                 local = take(node)
                 assert isinstance(local, Local)
                 return local
@@ -112,13 +112,12 @@ class _Pass:
 
         def index(expr: Expr) -> Expr:
             def change(opaque: Opaque) -> Expr:
-                payload = opaque.payload
-                assert isinstance(payload, Scalar)
+                payload = loaded(opaque)
                 if invariant(payload):
                     var = take(payload, opaque)
                     assert isinstance(var, Var)
                     return var
-                return Opaque(rebuild(payload, scalar, index), opaque.lower, opaque.upper)  # type: ignore[arg-type]
+                return map_loads(opaque, lambda load: rebuild(load, scalar, index))
 
             return map_opaque(expr, change)
 
@@ -134,7 +133,7 @@ class _Pass:
                 case Let(target, value):
                     kept.append(Let(target, scalar(value) if isinstance(value, Scalar) else index(value)))
                 case _:
-                    kept.append(_map_own(s, scalar, index))
+                    kept.append(map_own(s, scalar, index))
         return moved, tuple(kept)
 
 
@@ -155,16 +154,16 @@ class _Common:
                 self._count_in(node)
         for s in block:
             match s:
-                case Let(Local() as target, Scalar() as value) if value.dtype != "vec4":
+                case Let(Local() as target, Scalar() as value):
                     self._let(target, value)
                 case Let(target, value):
                     self._out.append(
                         Let(target, self._scalar(value) if isinstance(value, Scalar) else self._index(value))
                     )
                 case For() | If() if self._renamed:
-                    self._out.append(self._rename(_map_own(s, self._scalar, self._index)))
+                    self._out.append(self._rename(map_own(s, self._scalar, self._index)))
                 case _:
-                    self._out.append(_map_own(s, self._scalar, self._index))
+                    self._out.append(map_own(s, self._scalar, self._index))
         return tuple(self._out)
 
     def _let(self, target: Local, value: Scalar) -> None:
@@ -201,10 +200,9 @@ class _Common:
 
     def _index(self, expr: Expr) -> Expr:
         def change(opaque: Opaque) -> Expr:
-            payload = opaque.payload
-            assert isinstance(payload, Scalar)
+            payload = loaded(opaque)
             if not self._outer.pure(payload) or self._count.get(payload, 0) < 2:
-                return Opaque(rebuild(payload, self._scalar, self._index), opaque.lower, opaque.upper)  # type: ignore[arg-type]
+                return map_loads(opaque, lambda load: rebuild(load, self._scalar, self._index))
             if payload not in self._indices:
                 let = self._outer.new(payload, opaque)
                 assert isinstance(let.target, Var)
@@ -221,7 +219,7 @@ class _Common:
             return rebuild(node, scalar, index)
 
         def index(expr: Expr) -> Expr:
-            return map_opaque(expr, lambda o: Opaque(scalar(o.payload), o.lower, o.upper))  # type: ignore[arg-type]
+            return map_loads(expr, scalar)
 
         return map_block((s,), scalar, index)[0]
 
@@ -229,21 +227,11 @@ class _Common:
 def worth_a_name(node: Scalar) -> bool:
     """Whether computing it again costs more than a name."""
     match node:
-        case Literal() | Local() | Index():
+        case Literal() | Local() | Index() | Vector() | Lane():
             return False
         case Unary("neg", x) | Cast(_, x):
             return worth_a_name(x)
-    return node.dtype not in ("vec4", "bool")
-
-
-def _map_own(s: Statement, scalar: OnScalar, index: OnExpr) -> Statement:
-    """The statement with its own expressions mapped, nested ones left alone."""
-    match s:
-        case For(var, start, stop, step, body):
-            return For(var, index(start), index(stop), index(step), body)
-        case If(condition, body):
-            return If(scalar(condition), body)
-    return map_block((s,), scalar, index)[0]
+    return node.dtype != "bool"
 
 
 def _wish(node: Scalar) -> str:

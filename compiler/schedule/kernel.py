@@ -1,7 +1,7 @@
 """The kernel IR: what one workgroup's threads do, over flat buffers.
 
-Integers (indices, bounds, grids) are symbolic expressions over the symbols, GROUP, LANE and the loops' variables. Values are
-tir's scalar nodes plus the few below. A `Load` has one index, which counts elements.
+Integers (indices, bounds, grids) are symbolic expressions over the symbols, GROUP, the lane and the loops' variables.
+Values are tir's scalar nodes plus the few below. A `Load` has one index, which counts elements.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..symbolic import Add, Const, Expr, FloorDiv, FloorMod, Max, Min, Mul, Opaq
 from ..tir import Buffer, Load, Scalar
 from ..tir import rebuild as rebuild_tir
 
+LANES = {"vec4": "f32", "uvec4": "u32"}
 GROUP = (Var("group_x"), Var("group_y"), Var("group_z"))  # the workgroup's place in the grid
 
 
@@ -82,6 +83,21 @@ class Dot(Scalar):
 
 
 @dataclass(frozen=True, slots=True)
+class Lane(Scalar):
+    """One component of a vec4 (of f32) or uvec4 (of u32)."""
+
+    vector: Scalar
+    at: int
+
+    @property
+    def dtype(self) -> str:
+        return LANES[self.vector.dtype]
+
+    def __str__(self) -> str:
+        return f"{self.vector}.{'xyzw'[self.at]}"
+
+
+@dataclass(frozen=True, slots=True)
 class Let:
     """Names a value (a Local) or an integer (a Var, from an expression or an i32 scalar)."""
 
@@ -136,7 +152,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Waits for all threads of the workgroup; workgroup memory written before is visible after. Uniform control flow only."""
+    """All threads of the workgroup, in uniform control flow, wait for each other and see its memory as written."""
 
 
 Statement = Let | Register | Assign | Store | For | If | Barrier
@@ -145,10 +161,11 @@ Block = tuple[Statement, ...]
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A storage buffer of the kernel, in the order of @binding(1), (2), ..."""
+    """A storage buffer of the kernel, in the order of @binding(1), (2), ... A `vector` one is read by four elements."""
 
     buffer: Buffer
     writable: bool
+    vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +183,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A scheduled program. Bindings: the program's inputs, then its outputs; an in-place output is its input's binding."""
+    """A scheduled program. Bindings: the program's inputs, then its outputs; an in-place output is its input's."""
 
     name: str
     bindings: tuple[Binding, ...]
@@ -205,7 +222,7 @@ def _print(block: Block, indent: str) -> Iterator[str]:
                 yield f"{indent}barrier"
 
 
-# --- rewriting -------------------------------------------------------------------------------------------------------------
+# --- rewriting ---
 
 OnScalar = Callable[[Scalar], Scalar]
 OnExpr = Callable[[Expr], Expr]
@@ -222,6 +239,8 @@ def rebuild(node: Scalar, on_scalar: OnScalar, on_index: OnExpr) -> Scalar:
             return Vector(tuple(map(on_scalar, parts)))
         case Dot(a, b):
             return Dot(on_scalar(a), on_scalar(b))
+        case Lane(vector, at):
+            return Lane(on_scalar(vector), at)
     return rebuild_tir(node, on_scalar, on_index)
 
 
@@ -250,11 +269,28 @@ def map_opaque(expr: Expr, change: Callable[[Opaque], Expr]) -> Expr:
     raise TypeError(f"not an index: {expr!r}")
 
 
+def loaded(opaque: Opaque) -> Load:
+    """The load behind a run-time integer: kernels have no other ones."""
+    assert isinstance(opaque.payload, Load)
+    return opaque.payload
+
+
+def map_loads(expr: Expr, change: OnScalar) -> Expr:
+    """The expression with the loads in it mapped (to loads)."""
+
+    def one(opaque: Opaque) -> Expr:
+        load = change(loaded(opaque))
+        assert isinstance(load, Load)
+        return Opaque(load, opaque.lower, opaque.upper)
+
+    return map_opaque(expr, one)
+
+
 def deep(node: Scalar, change: OnScalar) -> Scalar:
     """Rebuilds a scalar bottom-up, loads inside indices included; `change` maps each node after its children."""
 
     def on_index(expr: Expr) -> Expr:
-        return map_opaque(expr, lambda o: Opaque(on_scalar(o.payload), o.lower, o.upper))
+        return map_loads(expr, on_scalar)
 
     def on_scalar(inner: Scalar) -> Scalar:
         return change(rebuild(inner, on_scalar, on_index))
@@ -296,7 +332,7 @@ def rename_buffers(block: Block, names: Mapping[str, str]) -> Block:
         return deep(node, lambda n: replace(n, buffer=names.get(n.buffer, n.buffer)) if isinstance(n, Load) else n)
 
     def on_index(expr: Expr) -> Expr:
-        return map_opaque(expr, lambda o: Opaque(on_scalar(o.payload), o.lower, o.upper))
+        return map_loads(expr, on_scalar)
 
     def stores(block: Block) -> Block:
         result: list[Statement] = []
@@ -316,8 +352,8 @@ def rename_buffers(block: Block, names: Mapping[str, str]) -> Block:
 def merge_bindings(kernel: Kernel, groups: Sequence[Sequence[int]]) -> Kernel:
     """One binding for each group of positions that are the same memory (the first one's), writable if any of them is.
 
-    Groups must be of one type. Merging a read buffer with a written one changes what the kernel computes unless the
-    program said so (in place).
+    Groups must be of one type; merge before `optimize` (which `emit` calls). Merging a read buffer with a written one
+    changes what the kernel computes unless the program said so (in place).
     """
     names: dict[str, str] = {}
     writable = [b.writable for b in kernel.bindings]
@@ -328,6 +364,8 @@ def merge_bindings(kernel: Kernel, groups: Sequence[Sequence[int]]) -> Kernel:
             writable[first] |= writable[other]
             dropped.add(other)
     bindings = tuple(
-        Binding(b.buffer, w) for at, (b, w) in enumerate(zip(kernel.bindings, writable, strict=True)) if at not in dropped
+        Binding(b.buffer, w)
+        for at, (b, w) in enumerate(zip(kernel.bindings, writable, strict=True))
+        if at not in dropped
     )
     return replace(kernel, bindings=bindings, body=rename_buffers(kernel.body, names))

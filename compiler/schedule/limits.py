@@ -33,13 +33,14 @@ def check_limits(kernel: Kernel, target: Target) -> None:
     memory = sum(s.bytes for s in kernel.shared)
     if memory > target.workgroup_memory:
         raise WebrelaxError(
-            f"kernel {kernel.name} uses {memory} bytes of workgroup memory, {target.name} promises {target.workgroup_memory}"
+            f"kernel {kernel.name} uses {memory} bytes of workgroup memory, {target.name} promises "
+            f"{target.workgroup_memory}; make its tiles smaller"
         )
     sizes = zip(kernel.workgroup, target.workgroup_size, strict=True)
     if prod(kernel.workgroup) > target.workgroup_invocations or any(s > most for s, most in sizes):
         raise WebrelaxError(
             f"kernel {kernel.name} has workgroups of {kernel.workgroup} threads, {target.name} promises "
-            f"{target.workgroup_invocations} in {target.workgroup_size}"
+            f"{target.workgroup_invocations} in {target.workgroup_size}; use fewer"
         )
     for extent in kernel.grid:
         high = upper_bound(extent)
@@ -49,7 +50,9 @@ def check_limits(kernel: Kernel, target: Target) -> None:
                 f"{target.grid}; lower the bound of a symbol"
             )
     for binding in kernel.bindings:
-        _check_buffer(kernel, binding.buffer.name, binding.buffer.dtype, upper_bound(product(binding.buffer.shape)), target)
+        _check_buffer(
+            kernel, binding.buffer.name, binding.buffer.dtype, upper_bound(product(binding.buffer.shape)), target
+        )
 
 
 def _check_buffer(kernel: Kernel, name: str, dtype: str, elements: int | None, target: Target) -> None:
@@ -61,7 +64,10 @@ def _check_buffer(kernel: Kernel, name: str, dtype: str, elements: int | None, t
     if elements is None:
         return
     if elements >= INDEX_LIMIT:
-        raise WebrelaxError(f"kernel {kernel.name}: {name} may have {elements} elements, an index is below {INDEX_LIMIT}")
+        raise WebrelaxError(
+            f"kernel {kernel.name}: {name} may have {elements} elements, an index is below {INDEX_LIMIT}; "
+            "lower the bound of a symbol"
+        )
     if elements * DTYPE_BYTES[dtype] > target.binding_size:
         raise WebrelaxError(
             f"kernel {kernel.name}: {name} may have {elements * DTYPE_BYTES[dtype]} bytes, a binding of {target.name} "

@@ -1,16 +1,15 @@
-"""From a program's scalar expressions to a kernel's: flat indices, and local buffers computed again where they are read."""
+"""From a program's scalars to a kernel's: flat indices, and local buffers computed again where they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from ..errors import WebrelaxError
 from ..symbolic import Const, Expr, Opaque, Var, as_expr, as_int, ceildiv, minimum, upper_bound
 from ..target import Target
 from ..tir import Axis, Buffer, Index, Load, Program, Scalar, Stage, rebuild, substitute_scalar
 from .body import Body, below
-from .kernel import GROUP, Binding, Kernel, map_opaque, rename_buffers
+from .kernel import GROUP, Binding, Kernel, loaded, map_opaque, rename_buffers
 
 Reader = Callable[[tuple[Expr, ...]], Scalar]
 
@@ -53,9 +52,9 @@ def at_point(axes: Sequence[Axis], point: Sequence[Expr]) -> dict[Expr, Expr | i
 class Values:
     """Resolves a program's loads.
 
-    A buffer in `held` is read by its reader (a register, a row's result, ...); a local or an output is computed again from
-    the stage that defines it, at the point that is read; anything else is a load from memory. `on_reduction` computes one
-    element of a reduction and may emit statements.
+    A buffer in `held` is read by its reader (a register, a row's result, ...); a local or an output is computed again
+    from the stage that defines it, at the point that is read; anything else is a load from memory. `on_reduction`
+    computes one element of a reduction and may emit statements.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Values:
         """The kernel's form of an index: the loads inside it resolved."""
 
         def resolved(opaque: Opaque) -> Expr:
-            value = self._resolve(opaque.payload)
+            value = self._resolve(loaded(opaque))
             if isinstance(value, Load):
                 return Opaque(value, opaque.lower, opaque.upper)
             return value.expr if isinstance(value, Index) else self._body.let_loaded("at", value, opaque)
@@ -140,9 +139,7 @@ def bounded(var: Var, extent: Expr) -> Expr:
     return Var(var.name, 0, None if high is None else max(high - 1, 0))
 
 
-def finish(
-    program: Program, body: Body, workgroup: int, grid: tuple[Expr, Expr, Expr]
-) -> Kernel:
+def finish(program: Program, body: Body, workgroup: int, grid: tuple[Expr, Expr, Expr]) -> Kernel:
     """The kernel of a finished body. Outputs that overwrite an input become accesses to that input."""
     sources = dict(program.in_place)
     written = {sources.get(b.name, b.name) for b in program.outputs}
@@ -158,13 +155,3 @@ def taken_names(program: Program) -> list[str]:
     """What a kernel's own names must not collide with."""
     buffers: tuple[Buffer, ...] = (*program.inputs, *program.outputs, *program.locals)
     return [*(b.name for b in buffers), *(s.name for s in program.symbols), *(g.name for g in GROUP), "lane"]
-
-
-def without_unit_axes(stage: Stage) -> Stage:
-    """The stage with loops of one iteration replaced by 0 in its expressions; the loops stay."""
-    unit: dict[Expr, Expr | int] = {
-        axis.var: 0 for axis in (*stage.spatial, *stage.reduce) if as_int(axis.extent) == 1
-    }
-    if not unit:
-        return stage
-    return replace(stage, values=tuple(substitute_scalar(v, unit) for v in stage.values))

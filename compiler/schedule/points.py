@@ -1,7 +1,7 @@
 """One thread a point: elementwise, injective and scatter programs, and the fallback for everything else.
 
-A reduction is a serial loop in its thread; a local buffer is computed again wherever it is read. Slow for large reductions,
-right for any program whose stages do not depend on a scatter.
+A reduction is a serial loop in its thread; a local buffer is computed again wherever it is read. Slow for large
+reductions, right for any program whose stages do not depend on a scatter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One workgroup a row: softmax, RMSNorm, row sums.
 
-Every stage runs over the same leading "row" axes; reductions run over what is behind them, pointwise stages may read the
-results of the row. The stages run one after the other; a row's results stay in registers, whatever else is local is
-computed again.
+Every stage runs over the same leading "row" axes; reductions run over what is behind them, pointwise stages may read
+the results of the row. The stages run one after the other; a row's results stay in registers, whatever else is local
+is computed again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def schedule_rows(program: Program, target: Target) -> Kernel:
     outputs = {b.name for b in program.outputs}
     with body.when(*conditions):
         high = upper_bound(product(extents))
-        row = number if as_int(number) is not None else body.let_index("row", number, None if high is None else high - 1)
+        row = (
+            number if as_int(number) is not None else body.let_index("row", number, None if high is None else high - 1)
+        )
         where = unflatten(row, extents)
         values = Values(program, body)
         for stage in program.stages:

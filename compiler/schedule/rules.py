@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..target import WEBGPU, Target
 from ..tir import Program
-from .body import Body
 from .dots import is_dots, schedule_dots
 from .gemm import is_gemm, schedule_gemm
-from .hoist import hoist
 from .kernel import Kernel
 from .limits import check_limits
 from .points import schedule_points
 from .rows import is_rows, schedule_rows
-from .walk import names_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +48,6 @@ def schedule(program: Program, target: Target = WEBGPU) -> Kernel:
 
     Raises WebrelaxError where the target's limits do not allow it, or where the program cannot be one kernel.
     """
-    return complete(rule_for(program).schedule(program, target), target)
-
-
-def complete(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel with repeated work named, checked against the target."""
-    written = frozenset(b.buffer.name for b in kernel.bindings if b.writable)
-    names = Body(names_in(kernel))
-    kernel = replace(kernel, body=hoist(kernel.body, written, names))
+    kernel = rule_for(program).schedule(program, target)
     check_limits(kernel, target)
     return kernel

@@ -7,7 +7,26 @@ from collections.abc import Iterator
 from ..symbolic import Expr, variables
 from ..tir import Index, Load, Scalar, children
 from ..tir.scalar import opaque_loads
-from .kernel import GROUP, Assign, Block, Dot, Element, For, If, Kernel, Let, Local, Register, Statement, Store, Vector
+from .kernel import (
+    GROUP,
+    Assign,
+    Block,
+    Dot,
+    Element,
+    For,
+    If,
+    Kernel,
+    Lane,
+    Let,
+    Local,
+    OnExpr,
+    OnScalar,
+    Register,
+    Statement,
+    Store,
+    Vector,
+    map_block,
+)
 
 
 def operands(node: Scalar) -> Iterator[Scalar]:
@@ -17,6 +36,8 @@ def operands(node: Scalar) -> Iterator[Scalar]:
             yield from parts
         case Dot(a, b):
             yield from (a, b)
+        case Lane(vector):
+            yield vector
         case Load(_, indices):
             for index in indices:
                 yield from opaque_loads(index)
@@ -123,5 +144,15 @@ def _loads(node: Scalar) -> Iterator[Load]:
 
 def names_in(kernel: Kernel) -> set[str]:
     """Every name that a kernel uses."""
-    named = {b.buffer.name for b in kernel.bindings} | {s.name for s in (*kernel.shared, *kernel.symbols, *GROUP)}
-    return named | {"lane"} | set(defined(kernel.body))
+    named = {b.buffer.name for b in kernel.bindings} | {s.name for s in kernel.shared}
+    return named | {v.name for v in (*kernel.symbols, *GROUP)} | {"lane"} | set(defined(kernel.body))
+
+
+def map_own(s: Statement, scalar: OnScalar, index: OnExpr) -> Statement:
+    """The statement with its own expressions mapped, nested ones left alone."""
+    match s:
+        case For(var, start, stop, step, body):
+            return For(var, index(start), index(stop), index(step), body)
+        case If(condition, body):
+            return If(scalar(condition), body)
+    return map_block((s,), scalar, index)[0]

@@ -31,7 +31,6 @@ from .polynomial import (
     negate,
     polynomial,
     quotient,
-    residue,
     subtract,
     truncated,
 )
@@ -114,7 +113,11 @@ def _mod_constant(a: Expr, c: int) -> Expr:
         return const(a.value % c)
     if c == 1:
         return ZERO
-    rest = residue(a, c)
+    rest: Polynomial = {}
+    for monomial, coefficient in polynomial(a).items():
+        remainder = coefficient - truncated(coefficient, c) * c if monomial else coefficient % c
+        if remainder:
+            rest[monomial] = remainder
     low, high = polynomial_bounds(rest.items())
     if low is not None and high is not None and low // c == high // c:
         rest[()] = rest.get((), 0) - low // c * c

@@ -104,48 +104,26 @@ def _recombine_once(terms: Polynomial) -> bool:
 
 def _recombine_at(terms: Polynomial, monomial: Monomial, atom: FloorDiv) -> bool:
     divisor = polynomial(atom.b)
-    if not divisor:
-        return False
-    others = quotient(monomial, product((atom,), min(divisor, key=_order)))
+    others = quotient(monomial, product((atom,), min(divisor, key=_order))) if divisor else None
     if others is None:
         return False
-    remainder = product(others, (_remainder_of(atom),))
-    wanted = terms.get(remainder, 0)
-    flat = {product(product(others, (atom,)), key): part for key, part in divisor.items()}
-    count = min(abs(wanted), *[_share(terms.get(key, 0), part, wanted) for key, part in flat.items()])
+    parts = {product((atom,), key): part for key, part in divisor.items()}
+    accumulate(parts, division.floor_mod(atom.a, atom.b))
+    parts = {product(others, key): part for key, part in parts.items() if part}
+    sign = 1 if terms[monomial] * parts[monomial] > 0 else -1
+    count = sign * min([_share(terms.get(key, 0), part, sign) for key, part in parts.items()])
     if not count:
         return False
-    if wanted < 0:
-        count = -count
-    terms[remainder] -= count
-    for key, part in flat.items():
+    for key, part in parts.items():
         terms[key] -= part * count
     for key, part in polynomial(atom.a).items():
-        key = product(others, key)
-        terms[key] = terms.get(key, 0) + part * count
+        flat = product(others, key)
+        terms[flat] = terms.get(flat, 0) + part * count
     return True
 
 
-def _remainder_of(atom: FloorDiv) -> FloorMod:
-    """`a % b` of `a//b` without the rules of division, except that `x % (k*b) % b` is `x % b`."""
-    match atom:
-        case FloorDiv(FloorMod(x, Const(outer)), Const(inner)) if inner > 0 and outer % inner == 0:
-            return FloorMod(build(residue(x, inner)), atom.b)
-    return FloorMod(atom.a, atom.b)
-
-
-def residue(expr: Expr, modulus: int) -> Polynomial:
-    """What is left of the coefficients without multiples of a modulus > 0: signs kept, the constant in 0..modulus-1."""
-    terms: Polynomial = {}
-    for monomial, coefficient in polynomial(expr).items():
-        rest = coefficient - truncated(coefficient, modulus) * modulus if monomial else coefficient % modulus
-        if rest:
-            terms[monomial] = rest
-    return terms
-
-
 def _share(present: int, part: int, sign: int) -> int:
-    # How many times `part`, with the given sign, is contained in the coefficient `present`.
+    """How many times `part * sign` is contained in the coefficient `present`."""
     count = abs(present) // abs(part)
     return count if present * part * sign > 0 else 0
 
@@ -227,3 +205,7 @@ def divide(a: Expr, b: Expr) -> tuple[Expr, Expr]:
                 pending = sorted([*pending, key], key=_order)
             rest[key] -= coefficient * count
     return build(result), build(rest)
+
+
+# At the end: it needs the functions above, and `build` needs it when called.
+from . import division  # noqa: E402

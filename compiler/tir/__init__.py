@@ -36,8 +36,9 @@ from .scalar import (
 
 __all__ = [
     "ARGMAX", "DTYPE_BYTES", "MAX", "SUM", "Axis", "Binary", "Bitcast", "Buffer", "Cast", "Compare", "Handle", "Index",
-    "Kind", "Literal", "Load", "Program", "ProgramBuilder", "Reducer", "Scalar", "Select", "Stage", "Unary", "as_scalar",
-    "children", "classify", "direct_loads", "exp", "free_symbols", "half", "index_loads", "less", "less_equal",
-    "loaded_index", "loads", "maximum", "minimum", "nodes", "print_program", "rebuild", "rsqrt", "scalar_variables",
+    "Kind", "Literal", "Load", "Program", "ProgramBuilder", "Reducer", "Scalar", "Select", "Stage", "Unary",
+    "as_scalar", "children", "classify", "direct_loads", "exp", "free_symbols", "half", "index_loads", "less",
+    "less_equal", "loaded_index", "loads", "maximum", "minimum", "nodes",
+    "print_program", "rebuild", "rsqrt", "scalar_variables",
     "stage_kind", "substitute_scalar",
 ]  # fmt: skip

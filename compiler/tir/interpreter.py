@@ -1,13 +1,13 @@
 """Runs tensor programs on NumPy arrays, as written: the definition of what every kernel must compute.
 
-Spatial points are evaluated in blocks, so that no intermediate is larger than BLOCK elements. A sum of products is contracted
-by einsum on its two factors: the same values in another order of addition.
+Spatial points are evaluated in blocks, so that no intermediate is larger than BLOCK elements. A sum of products is
+contracted by einsum on its two factors: the same values in another order of addition.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ from .scalar import Binary, Bitcast, Cast, Compare, Index, Literal, Load, Scalar
 
 Array = np.ndarray[Any, Any]
 BLOCK = 1 << 23
-NUMPY_DTYPES = {
+NUMPY_DTYPES: Mapping[str, np.dtype[Any]] = {
     "f32": np.dtype("<f4"),
     "f16": np.dtype("<f2"),
     "i32": np.dtype("<i4"),
@@ -29,15 +29,18 @@ NUMPY_DTYPES = {
     "bool": np.dtype(bool),
 }
 
-_UNARY = {
-    "neg": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh, "floor": np.floor,
-    "rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype),
+_UNARY: Mapping[str, Callable[[Array], Array]] = {
+    "neg": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh,
+    "floor": np.floor, "rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype),
 }  # fmt: skip
-_BINARY = {
+_BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "pow": np.power,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "shl": np.left_shift, "shr": np.right_shift,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
-_COMPARE = {"lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal}
+_SHIFT: Mapping[str, Callable[[Array, Array], Array]] = {"shl": np.left_shift, "shr": np.right_shift}
+_COMPARE: Mapping[str, Callable[[Array, Array], Array]] = {
+    "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal,
+}  # fmt: skip
 
 
 @dataclass
@@ -56,10 +59,10 @@ def execute(
 ) -> None:
     """Runs `program`: reads `inputs`, fills `outputs`, all of the shapes that its buffers declare.
 
-    An in-place output must be the same memory as its input. `symbols` gives the program's shape variables by name or in order.
-    Raises ValueError where an array does not fit its buffer.
+    An in-place output must be the same memory as its input. `symbols` gives the program's shape variables by name or
+    in order. Raises ValueError where an array does not fit its buffer.
     """
-    env = dict(symbols) if isinstance(symbols, Mapping) else dict(zip(program.symbols, symbols, strict=True))
+    env = environment(program, symbols)
     arrays: dict[str, Array] = {}
     for buffer, array in zip((*program.inputs, *program.outputs), (*inputs, *outputs), strict=True):
         shape = tuple(evaluate(extent, env) for extent in buffer.shape)
@@ -69,9 +72,17 @@ def execute(
     for buffer in program.locals:
         shape = tuple(evaluate(extent, env) for extent in buffer.shape)
         arrays[buffer.name] = np.empty(shape, NUMPY_DTYPES[buffer.dtype])
+    for output, source in program.in_place:
+        if arrays[output].size and not np.may_share_memory(arrays[output], arrays[source]):
+            raise ValueError(f"{program.name}: {output} overwrites {source}, it must be the same memory")
     with np.errstate(all="ignore"):
         for stage in program.stages:
             _run_stage(stage, arrays, env, cache)
+
+
+def environment(program: Program, symbols: Mapping[Var, int] | Sequence[int]) -> dict[Var, int]:
+    """The values of the program's shape variables, given by name or in order."""
+    return dict(symbols) if isinstance(symbols, Mapping) else dict(zip(program.symbols, symbols, strict=True))
 
 
 def _run_stage(stage: Stage, arrays: dict[str, Array], env: dict[Var, int], cache: ConstantCache | None) -> None:
@@ -84,13 +95,12 @@ def _run_stage(stage: Stage, arrays: dict[str, Array], env: dict[Var, int], cach
         else:
             results = _reduce(stage.reducer, stage, grid, len(block))
         shape = tuple(stop - start for start, stop in block)
-        where = tuple(_spatial_view(grid.index(i), len(block)) for i in stage.indices)
+        where: tuple[Any, ...] = tuple(slice(*bounds) for bounds in block)
+        if not stage.is_pointwise:
+            indices = (_spatial_view(grid.index(i), len(block)) for i in stage.indices)
+            where = tuple(np.broadcast_to(i, shape) for i in indices)
         for name, result in zip(stage.outputs, results, strict=True):
-            value = np.broadcast_to(_spatial_view(result, len(block)), shape)
-            if stage.is_pointwise:
-                arrays[name][tuple(slice(*bounds) for bounds in block)] = value
-            else:
-                arrays[name][tuple(np.broadcast_to(w, shape) for w in where)] = value
+            arrays[name][where] = np.broadcast_to(_spatial_view(result, len(block)), shape)
 
 
 def _blocks(extents: list[int], limit: int) -> Iterator[list[tuple[int, int]]]:
@@ -120,7 +130,7 @@ class _Grid:
 
     rank: int
     ranges: dict[Var, Array]
-    key: tuple[tuple[str, int, int], ...]
+    bounds: dict[Var, tuple[int, int, int]]
     arrays: dict[str, Array]
     env: dict[Var, int]
     cache: ConstantCache | None
@@ -136,8 +146,8 @@ class _Grid:
             axis.var: np.arange(*bound, dtype=np.int64).reshape([-1 if d == at else 1 for d in range(len(axes))])
             for at, (axis, bound) in enumerate(zip(axes, bounds, strict=True))
         }
-        key = tuple((axis.var.name, *bound) for axis, bound in zip(axes, bounds, strict=True))
-        return _Grid(len(axes), ranges, key, arrays, env, cache)
+        places = {a.var: (at, *bound) for at, (a, bound) in enumerate(zip(axes, bounds, strict=True))}
+        return _Grid(len(axes), ranges, places, arrays, env, cache)
 
     def index(self, expr: Expr) -> Any:
         """The values of an index expression: an int or an array that broadcasts over the block."""
@@ -181,8 +191,8 @@ class _Grid:
                 x, y = self.value(a), self.value(b)
                 return x / y if node.dtype.startswith("f") else np.trunc(x / y).astype(x.dtype)
             case Binary("shl" | "shr" as op, a, b):
-                x = np.asarray(self.value(a))
-                return _BINARY[op](x, np.asarray(self.value(b)).astype(x.dtype))
+                bits = np.asarray(self.value(a))
+                return _SHIFT[op](bits, np.asarray(self.value(b)).astype(bits.dtype))
             case Binary(op, a, b):
                 return _BINARY[op](self.value(a), self.value(b))
             case Compare(op, a, b):
@@ -192,14 +202,16 @@ class _Grid:
             case Cast(dtype, x):
                 return np.asarray(self.value(x)).astype(NUMPY_DTYPES[dtype])
             case Bitcast("half", x):
-                bits = (np.asarray(self.value(x)) & 0xFFFF).astype(np.uint16)
-                return bits.view(np.float16).astype(np.float32)
+                low = (np.asarray(self.value(x)) & 0xFFFF).astype(np.uint16)
+                return low.view(np.float16).astype(np.float32)
             case Bitcast(dtype, x):
-                return np.ascontiguousarray(self.value(x)).view(NUMPY_DTYPES[dtype])
+                return np.asarray(self.value(x)).view(NUMPY_DTYPES[dtype])
         raise TypeError(f"not a scalar expression: {node!r}")
 
     def _load(self, array: Array, indices: list[Any]) -> Any:
-        # Clamped, as a GPU clamps: an untaken arm of a select may be out of range.
+        # An untaken arm of a select may be out of range.
+        if not array.size:
+            return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in indices)), array.dtype)
         clamped = tuple(
             np.clip(i, 0, extent - 1) if isinstance(i, np.ndarray) else min(max(i, 0), extent - 1)
             for i, extent in zip(indices, array.shape, strict=True)
@@ -207,25 +219,18 @@ class _Grid:
         return array[clamped]
 
     def constant(self, node: Scalar) -> Any:
-        """`value`, remembered where the expression reads nothing but read-only arrays at indices known from the loops."""
+        """`value`, remembered where the expression depends on nothing but read-only arrays and the loops."""
         if self.cache is None or isinstance(node, Load):
             return self.value(node)
-        names = _constant_buffers(node, self.arrays)
-        if not names:
+        read = [self.arrays[name] for name in dict.fromkeys(load.buffer for load in loads(node))]
+        used = scalar_variables(node)
+        if not read or any(array.flags.writeable for array in read) or not used <= self.bounds.keys():
             return self.value(node)
-        used = {v.name for v in scalar_variables(node)}
-        key = (node, tuple(k for k in self.key if k[0] in used), tuple(id(self.arrays[n]) for n in names))
+        key = (node, self.rank, frozenset((v, self.bounds[v]) for v in used), tuple(map(id, read)))
         if key not in self.cache.values:
             # The arrays are kept too: an id is only unique while its object lives.
-            self.cache.values[key] = (self.value(node), [self.arrays[n] for n in names])
+            self.cache.values[key] = (self.value(node), read)
         return self.cache.values[key][0]
-
-
-def _constant_buffers(node: Scalar, arrays: dict[str, Array]) -> tuple[str, ...]:
-    """The buffers that the expression reads if all are read-only and no index is loaded or symbolic in length; else ()."""
-    names = tuple(dict.fromkeys(load.buffer for load in loads(node)))
-    loop_only = all(v.name[0] in "ik" and v.name[1:].isdigit() for v in scalar_variables(node))
-    return names if loop_only and names and not any(arrays[n].flags.writeable for n in names) else ()
 
 
 def _fold(function: Any, values: list[Any]) -> Any:
@@ -267,7 +272,7 @@ def _with_rank(value: Any, rank: int) -> Array:
 
 
 def _contract(left: Array, right: Array, shape: tuple[int, ...], rank: int) -> Array:
-    """The sum of left * right over the dimensions from `rank` on, where each factor may lack (have extent 1 in) some."""
+    """The sum of left * right over the dimensions from `rank` on. A factor may lack (have extent 1 in) some."""
     left, right = _with_rank(left, len(shape)), _with_rank(right, len(shape))
     letters = "abcdefghijklmnopqrstuvwxyz"[: len(shape)]
     scale = 1
@@ -278,11 +283,12 @@ def _contract(left: Array, right: Array, shape: tuple[int, ...], rank: int) -> A
     for factor in (left, right):
         names.append("".join(c for c, extent in zip(letters, factor.shape, strict=True) if extent > 1))
     out = "".join(c for d, c in enumerate(letters[:rank]) if c in names[0] or c in names[1])
-    result = np.einsum(
+    contracted = np.einsum(
         f"{names[0]},{names[1]}->{out}", left.squeeze(), right.squeeze(), optimize=_has_no_batch(names, out)
     )
     kept = tuple(shape[d] if letters[d] in out else 1 for d in range(rank))
-    return (result.reshape(kept) * left.dtype.type(scale)).astype(left.dtype)
+    result: Array = contracted.reshape(kept) * left.dtype.type(scale)
+    return result
 
 
 def _has_no_batch(names: list[str], out: str) -> bool:
@@ -292,7 +298,7 @@ def _has_no_batch(names: list[str], out: str) -> bool:
 
 def run(program: Program, inputs: Sequence[Array], symbols: Sequence[int] | Mapping[Var, int] = ()) -> list[Array]:
     """Runs a program on copies of its in-place inputs and returns fresh outputs."""
-    env = dict(symbols) if isinstance(symbols, Mapping) else dict(zip(program.symbols, symbols, strict=True))
+    env = environment(program, symbols)
     given = list(inputs)
     outputs = []
     sources = dict(program.in_place)

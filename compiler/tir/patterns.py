@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 
 from ..symbolic import Expr, Var, as_int
@@ -72,7 +73,7 @@ def read_kind(load: Load, spatial: tuple[Var, ...]) -> Kind:
 
 def _is_ordered_subset(indices: tuple[Expr, ...], spatial: tuple[Var, ...]) -> bool:
     """Whether the indices are some of the spatial variables in order, with zeros where a dimension is stretched."""
-    rest = iter(spatial)
+    rest: Iterator[Expr] = iter(spatial)
     # `in` on an iterator goes on behind what it found.
     return all(as_int(index) == 0 or index in rest for index in indices)
 

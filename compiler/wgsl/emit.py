@@ -18,6 +18,8 @@ from ..schedule.kernel import (
     Register,
     Store,
 )  # fmt: skip
+from ..schedule.optimize import optimize
+from ..schedule.vectorize import VECTORS
 from ..schedule.walk import own_expressions
 from ..symbolic import Var, as_int, variables
 from ..tir import Scalar
@@ -65,13 +67,14 @@ def emit(kernel: Kernel, slots: Mapping[Var, int], table_vec4s: int) -> KernelSo
 
     Raises WebrelaxError if a symbol has no slot in the table.
     """
+    kernel = optimize(kernel)
     names = Names()
     expressions = Expressions(names)
     access = tuple("read_write" if b.writable else "read" for b in kernel.bindings)
     head = [f"@group(0) @binding(0) var<uniform> table: array<vec4<i32>, {table_vec4s}>;"]
     for at, (binding, mode) in enumerate(zip(kernel.bindings, access, strict=True), 1):
         name = names.of(binding.buffer.name)
-        element = TYPES[binding.buffer.dtype]
+        element = TYPES[VECTORS[binding.buffer.dtype] if binding.vector else binding.buffer.dtype]
         head.append(f"@group(0) @binding({at}) var<storage, {mode}> {name}: array<{element}>;")
     head += [f"var<workgroup> {names.of(s.name)}: array<{TYPES[s.type]}, {s.size}>;" for s in kernel.shared]
 
@@ -93,9 +96,8 @@ def emit(kernel: Kernel, slots: Mapping[Var, int], table_vec4s: int) -> KernelSo
         parameters.append("@builtin(local_invocation_index) local: u32")
     helpers = [HELPERS[name] for name in sorted(expressions.helpers)]
     size = ", ".join(map(str, kernel.workgroup))
-    lines = [
-        *head, "", *helpers, f"@compute @workgroup_size({size})", f"fn main({', '.join(parameters)}) {{", *prologue, *body, "}",
-    ]  # fmt: skip
+    entry = [f"@compute @workgroup_size({size})", f"fn main({', '.join(parameters)}) {{"]
+    lines = [*head, "", *helpers, *entry, *prologue, *body, "}"]
     return KernelSource(kernel.name, "main", "\n".join(lines) + "\n", kernel.workgroup, access)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ..schedule.kernel import Dot, Element, Local, Vector
+from ..schedule.kernel import Dot, Element, Lane, Local, Vector
 from ..symbolic import (
     Add,
     Const,
@@ -22,7 +22,7 @@ from ..symbolic import (
 from ..tir import Binary, Bitcast, Cast, Compare, Index, Literal, Load, Scalar, Select, Unary
 from .names import Names
 
-TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "bool", "vec4": "vec4<f32>"}
+TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "bool", "vec4": "vec4<f32>", "uvec4": "vec4<u32>"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTION = {"rsqrt": "inverseSqrt", "max": "max", "min": "min", "pow": "pow"}
@@ -125,6 +125,8 @@ class Expressions:
                 return f"vec4<f32>({', '.join(map(self.scalar, parts))})"
             case Dot(a, b):
                 return f"dot({self._scalar(a)}, {self._scalar(b)})"
+            case Lane(vector, at):
+                return f"{self._scalar(vector)}.{'xyzw'[at]}"
             case Unary(op, x):
                 return self._unary(op, x)
             case Binary(op, a, b) if op in _INFIX:

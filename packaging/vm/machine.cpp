@@ -42,7 +42,7 @@ Code Machine::call(uint32_t function, uint32_t argument_count, int32_t first_row
   rows_ = static_cast<uint32_t>(rows);
   used_rows_ = used_slots_ = executed_ = depth_ = stream_words = 0;
   table_words = words;
-  ;
+  __builtin_memset(table, 0, words * sizeof(int32_t));
   enter(function, arguments);  // cannot fail: there is a row, and a frame's limit is below the stack's
   return run();
 }

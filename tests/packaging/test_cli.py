@@ -69,7 +69,7 @@ def test_arguments_reach_the_command(command_is: Callable[[str, Stub], None]) ->
     assert main(["inspect", "site", "--pass", "fuse_ops"]) == 0
     assert main(["check", "site", "--kernel", "*matmul*"]) == 0
     build, generate, inspect, check = seen
-    assert (build.model, build.output, build.name, build.context) == (Path("m.gguf"), Path("site"), None, 2048)
+    assert (build.model, build.output, build.name, build.context) == (Path("m.gguf"), Path("site"), None, None)
     assert (build.prefill_chunk, build.force) == (128, False)
     assert (generate.prompt, generate.max_tokens, generate.temperature) == ("hi", 3, 0.0)
     assert (generate.top_logits, generate.json, generate.raw, generate.interpreter) == (20, True, False, False)

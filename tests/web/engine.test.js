@@ -21,7 +21,10 @@ class FakeExecutor {
     await this.beforeRun();
     this.calls.push([name, n, m]);
     assert.ok(n === tokens.length && n <= CHUNK && m + n <= CONTEXT && m <= this.cache.length);
-    assert.deepEqual([...positions], Array.from(tokens, (_, i) => m + i));
+    assert.deepEqual(
+      [...positions],
+      Array.from(tokens, (_, i) => m + i),
+    );
     assert.ok(sequences.every((s) => s === 0));
     this.cache.splice(m, Infinity, ...tokens);
     if (result === null) return null;
@@ -41,10 +44,19 @@ function make() {
     name: "m",
     model: { architecture: "llama", context: CONTEXT, prefill_chunk: CHUNK, vocab: 258 },
     profiles: { f32: { features: [] } },
-    buffers: [{ kind: "state", size: 8 }, { kind: "weight", size: 4 }, { kind: "weight", size: 6 }],
+    buffers: [
+      { kind: "state", size: 8 },
+      { kind: "weight", size: 4 },
+      { kind: "weight", size: 6 },
+    ],
     memory: { unplanned: 99 },
   };
-  const engine = new Engine(device, manifest, { executor, tokenizer: new Tokenizer(json, config), generation: { temperature: 0 } }, {});
+  const engine = new Engine(
+    device,
+    manifest,
+    { executor, tokenizer: new Tokenizer(json, config), generation: { temperature: 0 } },
+    {},
+  );
   return { engine, executor };
 }
 const collect = async (stream) => {
@@ -76,8 +88,18 @@ test("a completion has OpenAI's shape", async () => {
     prompt_token_ids: [...bytesOf("Hello")],
   });
   const { extra, ...usage } = answer.usage;
-  assert.deepEqual(usage, { prompt_tokens: 5, completion_tokens: 4, total_tokens: 9, prompt_tokens_details: { cached_tokens: 0 } });
-  assert.deepEqual(Object.keys(extra), ["prefill_tokens_per_s", "decode_tokens_per_s", "time_to_first_token_s", "seed"]);
+  assert.deepEqual(usage, {
+    prompt_tokens: 5,
+    completion_tokens: 4,
+    total_tokens: 9,
+    prompt_tokens_details: { cached_tokens: 0 },
+  });
+  assert.deepEqual(Object.keys(extra), [
+    "prefill_tokens_per_s",
+    "decode_tokens_per_s",
+    "time_to_first_token_s",
+    "seed",
+  ]);
 });
 
 test("info tells what runs", () => {
@@ -91,10 +113,16 @@ test("info tells what runs", () => {
 test("streams add up to the whole answer, and may be awaited first", async () => {
   const { engine } = make();
   const whole = await engine.completions.create({ prompt: "Hello", max_tokens: 6 });
-  for (const stream of [engine.completions.create({ prompt: "Hello", max_tokens: 6, stream: true }), await engine.completions.create({ prompt: "Hello", max_tokens: 6, stream: true })]) {
+  for (const stream of [
+    engine.completions.create({ prompt: "Hello", max_tokens: 6, stream: true }),
+    await engine.completions.create({ prompt: "Hello", max_tokens: 6, stream: true }),
+  ]) {
     const chunks = await collect(stream);
     assert.equal(chunks.map((chunk) => chunk.choices[0].text).join(""), whole.choices[0].text);
-    assert.deepEqual(chunks.flatMap((chunk) => chunk.choices[0].token_ids), whole.choices[0].token_ids);
+    assert.deepEqual(
+      chunks.flatMap((chunk) => chunk.choices[0].token_ids),
+      whole.choices[0].token_ids,
+    );
     assert.equal(chunks.at(-1).choices[0].finish_reason, "length");
     assert.equal(chunks.at(-1).usage.completion_tokens, 6);
     assert.equal(new Set(chunks.map(({ id }) => id)).size, 1);
@@ -109,7 +137,8 @@ test("a chat ends at the end token, which is no text", async () => {
   assert.equal(answer.object, "chat.completion");
   assert.deepEqual(answer.choices[0].message, { role: "assistant", content: "xxxxx" });
   assert.equal(answer.choices[0].finish_reason, "stop");
-  assert.deepEqual(answer.choices[0].token_ids, [120, 120, 120, 120, 120, END]);
+  assert.deepEqual(answer.choices[0].token_ids, [120, 120, 120, 120, 120]);
+  assert.equal(answer.usage.completion_tokens, 5);
   const chunks = await collect(engine.chat.completions.create({ ...options, stream: true }));
   assert.deepEqual(chunks[0].choices[0].delta, { role: "assistant", content: "x" });
   assert.equal(chunks[0].object, "chat.completion.chunk");
@@ -124,7 +153,10 @@ for (const length of [1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 
     const prompt = Array.from({ length }, (_, i) => 97 + (i % 26));
     const answer = await engine.completions.create({ prompt, max_tokens: 1 });
     assert.deepEqual(answer.choices[0].token_ids, reference(executor, prompt, 1));
-    assert.equal(executor.calls.reduce((sum, [, n]) => sum + n, 0), length);
+    assert.equal(
+      executor.calls.reduce((sum, [, n]) => sum + n, 0),
+      length,
+    );
     assert.equal(executor.calls.length, Math.ceil(length / CHUNK));
     assert.ok(executor.calls.every(([name, n]) => name === (n === 1 ? "decode" : "prefill")));
   });
@@ -133,7 +165,10 @@ for (const length of [1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 
 test("a prompt past the context is refused with both numbers; an answer stops at the bound", async () => {
   const { engine } = make();
   const prompt = (length) => new Array(length).fill(97);
-  await assert.rejects(engine.completions.create({ prompt: prompt(CONTEXT + 1) }), { code: "context", message: /has 65 tokens but the model's context holds 64/ });
+  await assert.rejects(engine.completions.create({ prompt: prompt(CONTEXT + 1) }), {
+    code: "context",
+    message: /has 65 tokens but the model's context holds 64/,
+  });
   const answer = await engine.completions.create({ prompt: prompt(CONTEXT - 2) });
   assert.equal(answer.choices[0].finish_reason, "length");
   assert.equal(answer.usage.total_tokens, CONTEXT + 1);
@@ -152,7 +187,10 @@ test("a second turn continues from the cache, with the same words as from nothin
   const fresh = await make().engine.chat.completions.create({ messages, max_tokens: 5 });
   assert.deepEqual(second.choices[0].token_ids, fresh.choices[0].token_ids);
   engine.reset();
-  assert.equal((await engine.chat.completions.create({ messages, max_tokens: 1 })).usage.prompt_tokens_details.cached_tokens, 0);
+  assert.equal(
+    (await engine.chat.completions.create({ messages, max_tokens: 1 })).usage.prompt_tokens_details.cached_tokens,
+    0,
+  );
 });
 
 test("an edited conversation keeps only what is equal; the same prompt computes its last token again", async () => {
@@ -217,7 +255,9 @@ test("one request at a time", async () => {
 
 test("a failure of the device reaches the request; a disposed engine says so", async () => {
   const { engine, executor } = make();
-  executor.beforeRun = async () => { throw new Error("lost"); };
+  executor.beforeRun = async () => {
+    throw new Error("lost");
+  };
   await assert.rejects(engine.completions.create({ prompt: "Hello" }), /lost/);
   executor.beforeRun = async () => {};
   await engine.completions.create({ prompt: "Hello", max_tokens: 1 });
@@ -234,7 +274,9 @@ test("stop strings end the answer", async () => {
   assert.equal(answer.choices[0].finish_reason, "stop");
   const held = await engine.completions.create({ prompt: "x", stop: "five!", max_tokens: text.length });
   assert.equal(held.choices[0].text, text);
-  const chunks = await collect(engine.completions.create({ prompt: "x", stop: "five!", max_tokens: text.length, stream: true }));
+  const chunks = await collect(
+    engine.completions.create({ prompt: "x", stop: "five!", max_tokens: text.length, stream: true }),
+  );
   assert.equal(chunks.map((chunk) => chunk.choices[0].text).join(""), text);
 });
 
@@ -247,7 +289,12 @@ test("logprobs and raw logits", async () => {
   assert.equal(logprobs.top_logits.length, 3);
   assert.deepEqual(logprobs.top_logits[0], [token_ids[0], 10]);
   assert.ok(Math.abs(Object.values(logprobs.top_logprobs[0])[0] - logprobs.token_logprobs[0]) < 1e-9);
-  const chat = await engine.chat.completions.create({ messages: [{ role: "user", content: "Hi" }], max_tokens: 2, logprobs: true, top_logprobs: 2 });
+  const chat = await engine.chat.completions.create({
+    messages: [{ role: "user", content: "Hi" }],
+    max_tokens: 2,
+    logprobs: true,
+    top_logprobs: 2,
+  });
   assert.equal(chat.choices[0].logprobs.content.length, 2);
   assert.equal(chat.choices[0].logprobs.content[0].top_logprobs.length, 2);
 });
@@ -256,6 +303,20 @@ test("mistakes in the options are told by both kinds of request", async () => {
   const { engine } = make();
   await assert.rejects(engine.completions.create({ prompt: "x", temperature: -1 }), { code: "options" });
   assert.throws(() => engine.completions.create({ prompt: "x", temperature: -1, stream: true }), { code: "options" });
-  await assert.rejects(engine.chat.completions.create({ messages: [{ role: "robot", content: "" }] }), { code: "options" });
+  await assert.rejects(engine.chat.completions.create({ messages: [{ role: "robot", content: "" }] }), {
+    code: "options",
+  });
   await assert.rejects(engine.completions.create(), { code: "options" });
+});
+
+test("an answer that ends at once still tells its logits", async () => {
+  const { engine, executor } = make();
+  executor.say = () => END;
+  const { choices, usage } = await engine.completions.create({ prompt: "Hello", logprobs: 2 });
+  assert.equal(choices[0].text, "");
+  assert.equal(choices[0].finish_reason, "stop");
+  assert.deepEqual(choices[0].token_ids, []);
+  assert.deepEqual(choices[0].logprobs.tokens, ["<|end|>"]);
+  assert.deepEqual(choices[0].logprobs.top_logits[0], [END, 10]);
+  assert.equal(usage.completion_tokens, 0);
 });

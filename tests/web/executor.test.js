@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Device } from "../../web/device.js";
-import { Executor, Pipelines } from "../../web/executor.js";
+import { Executor } from "../../web/executor.js";
+import { Pipelines } from "../../web/pipelines.js";
 import { createBuffers, partsByShard, uploadWeights } from "../../web/weights.js";
 import { FakeGPU } from "./support.js";
 
@@ -11,10 +12,27 @@ const MANIFEST = {
     { name: "input", kind: "input", size: 512 },
     { name: "work", kind: "storage", size: 512 },
     { name: "logits", kind: "output", size: 16 },
-    { name: "w0", kind: "weight", size: 8, parts: [{ file: "b.bin", offset: 4, size: 4, at: 4 }, { file: "a.bin", offset: 0, size: 4, at: 0 }] },
+    {
+      name: "w0",
+      kind: "weight",
+      size: 8,
+      parts: [
+        { file: "b.bin", offset: 4, size: 4, at: 4 },
+        { file: "a.bin", offset: 0, size: 4, at: 0 },
+      ],
+    },
     { name: "w1", kind: "weight", size: 4, parts: [{ file: "b.bin", offset: 0, size: 4, at: 0 }] },
   ],
-  binding_sets: [[[0, 0, 256], [1, 256, 256]], [[1, 0, 256], [2, 0, 16]]],
+  binding_sets: [
+    [
+      [0, 0, 256],
+      [1, 256, 256],
+    ],
+    [
+      [1, 0, 256],
+      [2, 0, 16],
+    ],
+  ],
   table: { row_bytes: 256, used_bytes: 16, rows: 2 },
   functions: {
     step: {
@@ -34,7 +52,9 @@ const KERNELS = [
   { name: "k1", entry: "main", wgsl: "", access: ["read", "read_write"] },
   { name: "k2", entry: "main", wgsl: "", access: ["read_write", "read_write"] },
 ];
-const COMMANDS = [1, 0, 0, 5, 1, 1, 0, 1, 1, 1, 2, 3, 1, 1, 2, 1, 256, 2, 4, 8, 1, 0, 0, 6, 1, 1, 0, 1, 2, 0, 1, 1, 1, 0, 0];
+const COMMANDS = [
+  1, 0, 0, 5, 1, 1, 0, 1, 1, 1, 2, 3, 1, 1, 2, 1, 256, 2, 4, 8, 1, 0, 0, 6, 1, 1, 0, 1, 2, 0, 1, 1, 1, 0, 0,
+];
 
 async function make(commands = COMMANDS) {
   const device = new Device(new FakeGPU(), "f32", {});
@@ -47,7 +67,14 @@ async function make(commands = COMMANDS) {
   };
   const buffers = await createBuffers(device, MANIFEST);
   const pipelines = await Pipelines.compile(device, KERNELS, { usedBytes: 16 });
-  return { executor: new Executor(device, MANIFEST, vm, buffers, pipelines), log: device.gpu.log, calls, vm, device, buffers };
+  return {
+    executor: new Executor(device, MANIFEST, vm, buffers, pipelines),
+    log: device.gpu.log,
+    calls,
+    vm,
+    device,
+    buffers,
+  };
 }
 const INPUTS = { tokens: Int32Array.of(11, 12), positions: Int32Array.of(1, 2) };
 
@@ -60,26 +87,35 @@ test("one call: dimensions to the VM, inputs and table written once, the stream 
   assert.equal(writes.length, 2);
   assert.deepEqual([writes[0][1], writes[0][2], words(writes[0][3])], ["input", 0, [11, 12, 0, 0, 1, 2]]);
   const table = words(writes[1][3]);
-  assert.deepEqual([writes[1][1], table.length, table.slice(0, 4), table.slice(64, 68)], ["symbol table", 128, [1, 2, 3, 4], [5, 6, 7, 8]]);
-  assert.deepEqual(log.filter(([what]) => ["pass", "dispatch", "copy", "end"].includes(what)), [
-    ["pass"],
-    ["dispatch", "k0", ["input", "work"], 0, [5, 1, 1]],
-    ["dispatch", "k1", ["work", "logits"], 256, [2, 3, 1]],
-    ["end"],
-    ["copy", "work", 256, "logits", 4, 8],
-    ["pass"],
-    ["dispatch", "k0", ["input", "work"], 0, [6, 1, 1]],
-    ["dispatch", "k2", ["input", "work"], 0, [1, 1, 1]],
-    ["end"],
-  ]);
+  assert.deepEqual(
+    [writes[1][1], table.length, table.slice(0, 4), table.slice(64, 68)],
+    ["symbol table", 128, [1, 2, 3, 4], [5, 6, 7, 8]],
+  );
+  assert.deepEqual(
+    log.filter(([what]) => ["pass", "dispatch", "copy", "end"].includes(what)),
+    [
+      ["pass"],
+      ["dispatch", "k0", ["input", "work"], 0, [5, 1, 1]],
+      ["dispatch", "k1", ["work", "logits"], 256, [2, 3, 1]],
+      ["end"],
+      ["copy", "work", 256, "logits", 4, 8],
+      ["pass"],
+      ["dispatch", "k0", ["input", "work"], 0, [6, 1, 1]],
+      ["dispatch", "k2", ["input", "work"], 0, [1, 1, 1]],
+      ["end"],
+    ],
+  );
 });
 
 test("layouts are made once a pattern of access, bind groups once a set and layout", async () => {
   const { executor, log } = await make();
-  assert.deepEqual(log.filter(([what]) => what === "layout"), [
-    ["layout", "uniform,read-only-storage,storage"],
-    ["layout", "uniform,storage,storage"],
-  ]);
+  assert.deepEqual(
+    log.filter(([what]) => what === "layout"),
+    [
+      ["layout", "uniform,read-only-storage,storage"],
+      ["layout", "uniform,storage,storage"],
+    ],
+  );
   for (let step = 0; step < 3; step++) await executor.run("step", { n: 2, m: 1 }, INPUTS);
   const groups = log.filter(([what]) => what === "group");
   assert.equal(groups.length, 3);
@@ -91,7 +127,10 @@ test("a result is read back", async () => {
   new Float32Array(buffers[2].bytes.buffer).set([1.5, 0, 0, 4.25]);
   new Float32Array(buffers[1].bytes.buffer).set([2.5, 3.5], 64);
   assert.deepEqual(await executor.run("step", { n: 2, m: 1 }, INPUTS, "logits"), Float32Array.of(1.5, 2.5, 3.5, 4.25));
-  await assert.rejects(executor.run("step", { n: 2, m: 1 }, INPUTS, "hidden"), { code: "format", message: /no result "hidden"/ });
+  await assert.rejects(executor.run("step", { n: 2, m: 1 }, INPUTS, "hidden"), {
+    code: "format",
+    message: /no result "hidden"/,
+  });
 });
 
 test("dispatches are counted without running", async () => {
@@ -105,8 +144,12 @@ test("what is wrong is a clear error", async () => {
   const { executor, vm, device } = await make([9]);
   await assert.rejects(executor.run("step", { n: 1, m: 0 }, INPUTS), { code: "format", message: /unknown command 9/ });
   await assert.rejects(executor.run("step", { n: 1 }, INPUTS), { code: "format", message: /unknown variable "m"/ });
-  vm.call = () => { throw new Error("the context is full: expected at most 9, got 10"); };
-  await assert.rejects(executor.run("step", { n: 1, m: 0 }, INPUTS), { message: /call of "step" was refused: the context is full/ });
+  vm.call = () => {
+    throw new Error("the context is full: expected at most 9, got 10");
+  };
+  await assert.rejects(executor.run("step", { n: 1, m: 0 }, INPUTS), {
+    message: /call of "step" was refused: the context is full/,
+  });
   device.gpu.lose({ reason: "unknown", message: "" });
   await device.failed;
   await assert.rejects(executor.run("step", { n: 1, m: 0 }, INPUTS), { code: "device-lost" });
@@ -122,20 +165,29 @@ test("a read-back that fails with the device tells that the device is lost", asy
       throw new DOMException("mapping aborted", "AbortError");
     },
   });
-  await assert.rejects(executor.run("step", { n: 1, m: 0 }, INPUTS, "logits"), { code: "device-lost", message: /reset/ });
+  await assert.rejects(executor.run("step", { n: 1, m: 0 }, INPUTS, "logits"), {
+    code: "device-lost",
+    message: /reset/,
+  });
 });
 
 test("compiling reports progress, names a kernel that fails, and stops when aborted", async () => {
   const device = new Device(new FakeGPU(), "f32", {});
   const seen = [];
   await Pipelines.compile(device, KERNELS, { usedBytes: 16, onCompiled: (done, total) => seen.push([done, total]) });
-  assert.deepEqual(seen, [[1, 3], [2, 3], [3, 3]]);
+  assert.deepEqual(seen, [
+    [1, 3],
+    [2, 3],
+    [3, 3],
+  ]);
   device.gpu.failingKernel = "k1";
   await assert.rejects(Pipelines.compile(device, KERNELS, { usedBytes: 16 }), {
     code: "kernel",
     message: 'Kernel "k1" does not compile on this GPU (line 3: bad token): please report this.',
   });
-  await assert.rejects(Pipelines.compile(device, KERNELS, { usedBytes: 16, signal: AbortSignal.abort() }), { code: "aborted" });
+  await assert.rejects(Pipelines.compile(device, KERNELS, { usedBytes: 16, signal: AbortSignal.abort() }), {
+    code: "aborted",
+  });
 });
 
 test("weights are assembled from their shards, two of them in memory at most", async () => {

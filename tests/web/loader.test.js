@@ -14,7 +14,10 @@ function manifest(files, format = FORMAT) {
 
 /** A loader that has read its manifest, over a server where shard.bin is `served`. */
 async function make(served = bytesOf(CONTENT), { caches = fakeCaches(), signal } = {}) {
-  const files = { "/models/m/manifest.json": manifest({ "shard.bin": entryOf(CONTENT) }), "/models/m/shard.bin": served };
+  const files = {
+    "/models/m/manifest.json": manifest({ "shard.bin": entryOf(CONTENT) }),
+    "/models/m/shard.bin": served,
+  };
   const server = fakeFetch(files);
   const loader = new Loader(BASE, { caches, fetch: server.fetch, signal });
   await loader.manifest();
@@ -28,7 +31,10 @@ test("a file is downloaded once and then comes from the cache", async () => {
   const { loader, events, caches } = await make();
   assert.equal(text(await loader.file("shard.bin")), CONTENT);
   assert.equal(text(await loader.file("shard.bin")), CONTENT);
-  assert.deepEqual(events, [[CONTENT.length, false], [CONTENT.length, true]]);
+  assert.deepEqual(events, [
+    [CONTENT.length, false],
+    [CONTENT.length, true],
+  ]);
   const again = await make(undefined, { caches });
   assert.equal(text(await again.loader.file("shard.bin")), CONTENT);
   assert.deepEqual(again.requests, ["/models/m/manifest.json"]);
@@ -42,13 +48,20 @@ test("a damaged cache entry heals", async () => {
     caches.entries.set(key, new Response(damage));
     assert.equal(text(await loader.file("shard.bin")), CONTENT);
     assert.equal(text(await loader.file("shard.bin")), CONTENT);
-    assert.deepEqual(events.map(([, cached]) => cached), [false, false, true]);
+    assert.deepEqual(
+      events.map(([, cached]) => cached),
+      [false, false, true],
+    );
   }
 });
 
 test("a cache that fails costs a download, not an answer", async () => {
   const broken = async () => Promise.reject(new DOMException("denied", "SecurityError"));
-  for (const caches of [{ open: broken }, undefined, { open: async () => ({ match: broken, put: broken, delete: broken }) }]) {
+  for (const caches of [
+    { open: broken },
+    undefined,
+    { open: async () => ({ match: broken, put: broken, delete: broken }) },
+  ]) {
     const { loader } = await make(undefined, { caches });
     assert.equal(text(await loader.file("shard.bin")), CONTENT);
   }
@@ -61,7 +74,12 @@ for (const [what, served, code, message] of [
   ["empty", bytesOf(""), "damaged-file", /it has 0 bytes/],
   ["missing", undefined, "missing-file", /shard\.bin is missing on the server \(HTTP 404\)/],
   ["a server error", () => new Response("", { status: 503 }), "network", /HTTP 503/],
-  ["no network", () => Promise.reject(new TypeError("Failed to fetch")), "network", /could not be fetched \(Failed to fetch\)/],
+  [
+    "no network",
+    () => Promise.reject(new TypeError("Failed to fetch")),
+    "network",
+    /could not be fetched \(Failed to fetch\)/,
+  ],
 ]) {
   test(`a file that is ${what} is a clear error and is not kept`, async () => {
     const { loader, caches } = await make(served === undefined ? null : served);
@@ -72,13 +90,16 @@ for (const [what, served, code, message] of [
 }
 
 test("a download that breaks off names how far it came", async () => {
-  const broken = () => new Response(new ReadableStream({
-    pull(controller) {
-      if (this.sent) controller.error(new TypeError("network error"));
-      else controller.enqueue(bytesOf("the"));
-      this.sent = true;
-    },
-  }));
+  const broken = () =>
+    new Response(
+      new ReadableStream({
+        pull(controller) {
+          if (this.sent) controller.error(new TypeError("network error"));
+          else controller.enqueue(bytesOf("the"));
+          this.sent = true;
+        },
+      }),
+    );
   const { loader } = await make(broken);
   await assert.rejects(loader.file("shard.bin"), { code: "network", message: /stopped after 3 of 22 bytes/ });
 });

@@ -46,10 +46,26 @@ test("logprobs as in both of OpenAI's endpoints", () => {
 });
 
 test("messages are checked and flattened", () => {
-  assert.deepEqual(readMessages([{ role: "user", content: [{ type: "text", text: "a" }, { type: "text", text: "b" }] }]), [{ role: "user", content: "ab" }]);
+  assert.deepEqual(
+    readMessages([
+      {
+        role: "user",
+        content: [
+          { type: "text", text: "a" },
+          { type: "text", text: "b" },
+        ],
+      },
+    ]),
+    [{ role: "user", content: "ab" }],
+  );
   assert.throws(() => readMessages([]), /at least one message/);
-  assert.throws(() => readMessages([{ role: "tool", content: "" }]), { message: 'messages[0].role must be one of system, user, assistant, but is "tool".' });
-  assert.throws(() => readMessages([{ role: "user", content: [{ type: "image_url" }] }]), /images and audio are not supported/);
+  assert.throws(() => readMessages([{ role: "tool", content: "" }]), {
+    message: 'messages[0].role must be one of system, user, assistant, but is "tool".',
+  });
+  assert.throws(
+    () => readMessages([{ role: "user", content: [{ type: "image_url" }] }]),
+    /images and audio are not supported/,
+  );
 });
 
 test("prompts are text or token ids in range", () => {

@@ -26,7 +26,9 @@ test("draws follow the softmax", () => {
   const logits = Float32Array.from(probabilities, Math.log);
   for (const options of [{}, { topK: 4 }, { topP: 0.9999 }]) {
     const counts = draws(logits, options);
-    probabilities.forEach((p, id) => assert.ok(Math.abs((counts.get(id) ?? 0) / 4000 - p) < 0.03, `${id} in ${JSON.stringify(options)}`));
+    probabilities.forEach((p, id) =>
+      assert.ok(Math.abs((counts.get(id) ?? 0) / 4000 - p) < 0.03, `${id} in ${JSON.stringify(options)}`),
+    );
   }
 });
 
@@ -70,7 +72,10 @@ test("random numbers are even over seeds and positions", () => {
 test("top gives the k largest in order, as a full sort would", () => {
   const logits = Float32Array.from({ length: 1000 }, (_, i) => Math.round(20 * Math.sin(i * i)));
   const sorted = [...logits.keys()].sort((a, b) => logits[b] - logits[a] || a - b);
-  assert.deepEqual(top(logits, 1000).map(({ id }) => id), sorted);
+  assert.deepEqual(
+    top(logits, 1000).map(({ id }) => id),
+    sorted,
+  );
   const total = logSumExp(logits);
   for (const { id, logit, logprob } of top(logits, 5)) {
     assert.equal(logit, logits[id]);

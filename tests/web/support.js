@@ -14,7 +14,11 @@ export class FakeGPU extends EventTarget {
   failingKernel = null;
   queue = {
     writeBuffer: (buffer, at, data, offset = 0, size = data.length - offset) => {
-      const bytes = new Uint8Array(data.buffer, data.byteOffset + offset * data.BYTES_PER_ELEMENT, size * data.BYTES_PER_ELEMENT);
+      const bytes = new Uint8Array(
+        data.buffer,
+        data.byteOffset + offset * data.BYTES_PER_ELEMENT,
+        size * data.BYTES_PER_ELEMENT,
+      );
       buffer.bytes.set(bytes, at);
       this.log.push(["write", buffer.label, at, [...bytes]]);
     },
@@ -41,7 +45,12 @@ export class FakeGPU extends EventTarget {
   createPipelineLayout = (layout) => layout;
 
   createBindGroup({ entries }) {
-    const bindings = entries.map(({ binding, resource }) => [binding, resource.buffer.label, resource.offset ?? 0, resource.size]);
+    const bindings = entries.map(({ binding, resource }) => [
+      binding,
+      resource.buffer.label,
+      resource.offset ?? 0,
+      resource.size,
+    ]);
     this.log.push(["group", ...bindings]);
     return { bindings };
   }
@@ -63,7 +72,8 @@ export class FakeGPU extends EventTarget {
     const pass = {
       setPipeline: (value) => (pipeline = value),
       setBindGroup: (_, value, offsets) => (group = [value, ...offsets]),
-      dispatchWorkgroups: (...grid) => this.log.push(["dispatch", pipeline.label, group[0].bindings.slice(1).map(([, name]) => name), group[1], grid]),
+      dispatchWorkgroups: (...grid) =>
+        this.log.push(["dispatch", pipeline.label, group[0].bindings.slice(1).map(([, name]) => name), group[1], grid]),
       end: () => this.log.push(["end"]),
     };
     return {
@@ -123,7 +133,15 @@ export function byteTokenizer(specials, template) {
   const vocab = {};
   let extra = 0;
   for (let byte = 0; byte < 256; byte++) vocab[String.fromCodePoint(printable(byte) ? byte : 256 + extra++)] = byte;
-  const added = specials.map((content, index) => ({ id: 256 + index, content, special: true, normalized: false, single_word: false, lstrip: false, rstrip: false }));
+  const added = specials.map((content, index) => ({
+    id: 256 + index,
+    content,
+    special: true,
+    normalized: false,
+    single_word: false,
+    lstrip: false,
+    rstrip: false,
+  }));
   const json = {
     version: "1.0",
     added_tokens: added,

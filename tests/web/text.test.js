@@ -31,7 +31,12 @@ test("pieces add up to the whole text for any bytes", () => {
 
 test("a decoder that drops the space of a first word loses none inside", () => {
   const words = ["\u2581The", "\u2581sky", "\u2581is", "\u2581blue"];
-  const decode = (ids) => ids.map((id) => words[id]).join("").replaceAll("\u2581", " ").replace(/^ /, "");
+  const decode = (ids) =>
+    ids
+      .map((id) => words[id])
+      .join("")
+      .replaceAll("\u2581", " ")
+      .replace(/^ /, "");
   const detokenizer = new Detokenizer(decode);
   const got = [0, 1, 2, 3].map((id) => detokenizer.push(id));
   assert.deepEqual(got, ["The", " sky", " is", " blue"]);

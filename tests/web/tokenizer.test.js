@@ -52,7 +52,10 @@ test("a template that is missing, broken or refuses is a clear error", () => {
   const messages = [{ role: "user", content: "Hi" }];
   assert.throws(() => make("").encodeChat(messages), { code: "format", message: /no chat template/ });
   assert.throws(() => make("{% for %}"), { code: "format", message: /chat template cannot be read/ });
-  assert.throws(() => make("{{ raise_exception('no system role') }}").encodeChat(messages), { code: "options", message: /no system role/ });
+  assert.throws(() => make("{{ raise_exception('no system role') }}").encodeChat(messages), {
+    code: "options",
+    message: /no system role/,
+  });
 });
 
 test("a tokenizer that cannot be used is a clear error", () => {

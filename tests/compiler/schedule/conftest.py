@@ -35,7 +35,7 @@ def check_program(
     tolerance: float = 1e-5,
     most_bytes: int = 8192,
 ) -> KernelSource:
-    """Compares at each assignment of the symbols (in the program's order). `given` makes the inputs that are not random."""
+    """Compares at each assignment of the symbols, in order. `given` makes the inputs that are not random."""
     if rule is not None:
         assert rule_for(program).name == rule
     kernel = schedule(program)
@@ -48,7 +48,8 @@ def check_program(
     for assignment in values:
         symbols = dict(zip(program.symbols, assignment, strict=True))
         inputs = [
-            given[b.name](symbols) if given and b.name in given else random_array(b, symbols, rng) for b in program.inputs
+            given[b.name](symbols) if given and b.name in given else random_array(b, symbols, rng)
+            for b in program.inputs
         ]
         expected = run(program, inputs, symbols)
         fresh = [
@@ -63,10 +64,14 @@ def check_program(
         arrays = run_kernel(source, grid, [*inputs, *fresh], table)
         after = {b.buffer.name: a for b, a in zip(kernel.bindings, arrays, strict=True)}
         for buffer, want in zip(program.outputs, expected, strict=True):
-            got = after[sources.get(buffer.name, buffer.name)]
+            got: Array = after[sources.get(buffer.name, buffer.name)]
             scale = max(1.0, float(np.abs(want).max(initial=0))) if want.dtype.kind == "f" else 1.0
             np.testing.assert_allclose(
-                got, want, rtol=tolerance, atol=tolerance * scale, err_msg=f"{buffer.name} at {assignment}\n{source.wgsl}"
+                got,
+                want,
+                rtol=tolerance,
+                atol=tolerance * scale,
+                err_msg=f"{buffer.name} at {assignment}\n{source.wgsl}",
             )
     return source
 

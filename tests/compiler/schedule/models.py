@@ -30,7 +30,7 @@ def nibbles(b: ProgramBuilder, rows: int, columns: int, name: str = "w") -> tupl
     return packed, b.compute(f"{name}_decoded", (rows, columns), element)
 
 
-def nibble_words(rows: int, columns: int, seed: int = 0) -> np.ndarray:  # type: ignore[type-arg]
+def nibble_words(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     section = aligned(rows * columns // 8)
     words = rng.integers(0, 1 << 32, section, dtype=np.uint32)
@@ -52,7 +52,7 @@ def signed_bytes(b: ProgramBuilder, rows: int, columns: int, name: str = "w") ->
     return packed, b.compute(f"{name}_decoded", (rows, columns), element)
 
 
-def byte_words(rows: int, columns: int, seed: int = 0) -> np.ndarray:  # type: ignore[type-arg]
+def byte_words(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     words = rng.integers(0, 1 << 32, aligned(rows * columns // 4), dtype=np.uint32)
     groups = -(-rows * columns // 64) * 2

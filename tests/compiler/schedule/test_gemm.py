@@ -45,7 +45,12 @@ def test_odd_sums(check: Check, columns: int) -> None:
 
 def test_silu_times_up_and_prologue(check: Check) -> None:
     b = ProgramBuilder("gate")
-    x, up, w, g = b.input("x", (N, 48), "f32"), b.input("up", (N, 96), "f32"), b.input("w", (96, 48), "f32"), b.input("g", (48,), "f32")
+    x, up, w, g = (
+        b.input("x", (N, 48), "f32"),
+        b.input("up", (N, 96), "f32"),
+        b.input("w", (96, 48), "f32"),
+        b.input("g", (48,), "f32"),
+    )
     scaled = b.compute("scaled", (N, 48), lambda i, k: x[i, k] * g[k])
     gate = b.reduce("gate", (N, 96), (48,), lambda i, o, k: scaled[i, k] * w[o, k])
     y = b.compute("y", (N, 96), lambda i, o: gate[i, o] / (exp(-gate[i, o]) + 1) * up[i, o])

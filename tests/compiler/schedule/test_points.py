@@ -8,6 +8,8 @@ import pytest
 from webrelax.compiler.errors import WebrelaxError
 from webrelax.compiler.schedule import schedule
 from webrelax.compiler.symbolic import Var
+from webrelax.compiler.symbolic import maximum as largest
+from webrelax.compiler.symbolic import minimum as smallest
 from webrelax.compiler.tir import (
     MAX,
     Cast,
@@ -51,23 +53,10 @@ def test_reshape_transpose_concat(check: Check) -> None:
     x, y = b.input("x", (N, 3, 8), "f32"), b.input("y", (N, 40), "f32")
     flat = b.compute("flat", (N, 24), lambda i, j: x[i, j // 8, j % 8])
     both = b.compute(
-        "both", (N, 64), lambda i, j: Select(less(j, 24), flat[i, _at_most(j, 23)], y[i, _at_least(j - 24)])
+        "both", (N, 64), lambda i, j: Select(less(j, 24), flat[i, smallest(j, 23)], y[i, largest(j - 24, 0)])
     )
     out = b.compute("out", (64, N), lambda j, i: both[i, j])
     check(b.finish(out), [[1], [7], [128]], rule="points")
-
-
-def _at_most(index: object, high: int) -> object:
-    from webrelax.compiler.symbolic import as_expr, minimum
-
-    return minimum(as_expr(index), high)  # type: ignore[arg-type]
-
-
-def _at_least(index: object) -> object:
-    from webrelax.compiler.symbolic import as_expr
-    from webrelax.compiler.symbolic import maximum as largest
-
-    return largest(as_expr(index), 0)  # type: ignore[arg-type]
 
 
 def test_rope_reads_a_table_at_loaded_positions(check: Check) -> None:
@@ -115,7 +104,11 @@ def test_in_place_reads_of_other_points_are_refused() -> None:
 
 def test_embedding_with_decode(check: Check) -> None:
     b = ProgramBuilder("embed")
-    words, scales, tokens = b.input("words", (100 * 144,), "u32"), b.input("scales", (900,), "u32"), b.input("t", (N,), "i32")
+    words, scales, tokens = (
+        b.input("words", (100 * 144,), "u32"),
+        b.input("scales", (900,), "u32"),
+        b.input("t", (N,), "i32"),
+    )
 
     table = b.compute(
         "table", (100, 576),
@@ -135,7 +128,7 @@ def test_subnormal_halves(check: Check) -> None:
     x = b.input("x", (1024 * 31 * 2,), "u32")
     y = b.compute("y", (1024 * 31 * 2,), lambda i: half(x[i]))
 
-    def finite(s: object) -> np.ndarray:  # type: ignore[type-arg]
+    def finite(s: object) -> np.ndarray:
         magnitudes = np.arange(1024 * 31, dtype=np.uint32)
         return np.concatenate([magnitudes, magnitudes | 0x8000])
 

@@ -26,10 +26,10 @@ from webrelax.compiler.symbolic import (
     walk,
 )
 
-from .strategies import VARIABLES, Formula, Values, build, cases, defined, domain, points
+from .strategies import LENGTH, VARIABLES, Formula, Values, build, cases, defined, domain, points
 
 Case = tuple[tuple[Var, ...], tuple[Formula | Var | int, ...]]
-many = settings(max_examples=200, deadline=None)
+many = settings(max_examples=150, deadline=None)
 
 
 def _within(value: int, span: tuple[int | None, int | None]) -> bool:
@@ -196,18 +196,40 @@ def _grouped(parts: list[Expr], random: Random, operation: str) -> Expr:
     return parts[0]
 
 
+_extents = st.integers(1, 40)
+
+
 @many
-@given(
-    st.dictionaries(st.sampled_from(VARIABLES), st.integers(-40, 40), max_size=4),
-    st.integers(-9, 9),
-    st.integers(1, 9),
-    st.integers(1, 9),
-)
-def test_an_index_split_and_flattened_is_itself(strides: dict[Var, int], offset: int, rows: int, columns: int) -> None:
+@given(st.dictionaries(st.sampled_from(VARIABLES), st.integers(-40, 40), max_size=4), st.integers(-9, 9), _extents)
+def test_an_index_split_and_flattened_is_itself(strides: dict[Var, int], offset: int, columns: int) -> None:
     index = sum([var * stride for var, stride in strides.items()], as_expr(offset))
-    size = rows * columns
     assert index // columns * columns + index % columns == index
-    assert (index // size * rows + index // columns % rows) * columns + index % columns == index
     assert prove_equal(index - index // columns * columns, index % columns)
     assert prove_less(index % columns, columns)
     assert prove_less_equal(index // columns * columns, index)
+
+
+@many
+@given(st.sampled_from(VARIABLES[:3]), st.integers(-9, 9), _extents, _extents, _extents)
+def test_an_index_split_four_ways_and_flattened_is_itself(var: Var, offset: int, a: int, b: int, c: int) -> None:
+    index = var + offset
+    rows = index // (a * b * c) * a + index // (b * c) % a
+    assert (rows * b + index // c % b) * c + index % c == index
+
+
+@many
+@given(_extents, _extents, _extents)
+def test_a_flattened_index_splits_into_its_parts(a: int, b: int, c: int) -> None:
+    i, j, k = LENGTH, Var("j", 0, b - 1), Var("k", 0, c - 1)
+    index = (i * b + j) * c + k
+    batched = (i * a + Var("t", 0, a - 1)) * b * c + j * c + k
+    parts = [
+        (index // (b * c), i),
+        (index // c % b, j),
+        (index % c, k),
+        (index // c, i * b + j),
+        (batched // (a * b * c), i),
+    ]
+    for found, expected in parts:
+        assert prove_equal(found, expected)
+        assert found == expected or 1 in (a, b, c)  # the index of a loop of one round is 0, but keeps its name

@@ -13,7 +13,7 @@ VALUES = st.one_of(
     st.integers(-(1 << 31), (1 << 31) - 1),
 )
 # Most are legal grid dimensions and copy offsets: they reach the command stream.
-IMMEDIATES = st.integers(0, 19).flatmap(lambda n: VALUES if n == 0 else st.sampled_from([4, 8, 12, 64, 128, 65532]))
+IMMEDIATES = st.integers(0, 19).flatmap(lambda n: VALUES if n == 0 else st.sampled_from([0, 4, 8, 12, 64, 65532]))
 COMMON = ("dispatch", "copy", "call", "read")
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
 KERNELS, SETS, BUFFERS = 3, 4, 2
@@ -42,8 +42,8 @@ def modules(draw: st.DrawFn) -> VMModule:
 def _code(
     draw: st.DrawFn, slots: int, arguments: int, strings: int, callees: tuple[VMFunction, ...]
 ) -> tuple[Instruction, ...]:
-    """First the slots get values, mostly such that commands accept; then anything goes."""
-    prelude = [Instruction("const", (slot, draw(IMMEDIATES))) for slot in range(slots)]
+    """First some slots get values, mostly such that commands accept; then anything goes."""
+    prelude = [Instruction("const", (slot, draw(IMMEDIATES))) for slot in range(draw(st.integers(0, slots)))]
     start, size = len(prelude), len(prelude) + draw(st.integers(0, 14))
     reachable = [index for index, callee in enumerate(callees) if callee.argument_count <= slots]
     available = [opcode for opcode in OPCODES if _usable(opcode, slots, arguments, strings, bool(reachable))]

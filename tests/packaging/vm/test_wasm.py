@@ -31,7 +31,7 @@ from ...compiler.vm.strategies import VALUES, modules
 from .wasm import WasmVM
 
 SHARED = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

@@ -1,0 +1,10 @@
+"""Passes over a whole module, each a function from a module to a module."""
+
+from .dce import eliminate_dead_code
+from .legalize import legalize
+from .lower_shapes import lower_shapes
+from .plan_memory import peak_bytes, plan_memory, tensor_bytes, unplanned_bytes
+
+__all__ = [
+    "eliminate_dead_code", "legalize", "lower_shapes", "peak_bytes", "plan_memory", "tensor_bytes", "unplanned_bytes",
+]  # fmt: skip

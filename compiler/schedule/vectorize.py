@@ -1,0 +1,56 @@
+"""Loads four elements at a time from read-only buffers whose every load is part of such a four."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..symbolic import Expr, Opaque, as_int, is_multiple_of
+from ..tir import Load, Scalar
+from .kernel import Binding, Kernel, Lane, Vector, deep, map_block
+from .lower import product
+from .walk import loads_of, own_expressions, statements
+
+VECTORS = {"f32": "vec4", "u32": "uvec4"}
+
+
+def vectorize(kernel: Kernel) -> Kernel:
+    """The kernel with aligned neighbouring loads replaced by lanes of one vector load."""
+    chosen = {b.buffer.name for b in kernel.bindings if _comes_in_fours(kernel, b)}
+    if not chosen:
+        return kernel
+
+    def scalar(node: Scalar) -> Scalar:
+        match node:
+            case Load(buffer, (index,), dtype) if buffer in chosen and dtype in VECTORS:
+                lane = as_int(index % 4)
+                assert lane is not None
+                return Lane(Load(buffer, (index // 4,), VECTORS[dtype]), lane)
+            case Vector((Lane(vector, 0), Lane(b, 1), Lane(c, 2), Lane(d, 3))) if vector == b == c == d:
+                return vector
+        return node
+
+    bindings = tuple(replace(b, vector=True) if b.buffer.name in chosen else b for b in kernel.bindings)
+    body = map_block(kernel.body, lambda node: deep(node, scalar), lambda expr: expr)
+    return replace(kernel, bindings=bindings, body=body)
+
+
+def _comes_in_fours(kernel: Kernel, binding: Binding) -> bool:
+    buffer = binding.buffer
+    if binding.writable or binding.vector or buffer.dtype not in VECTORS:
+        return False
+    if not is_multiple_of(product(buffer.shape), 4):
+        return False
+    everything = list(statements(kernel.body))
+    found = {load.indices[0] for s in everything for load in loads_of(s) if load.buffer == buffer.name}
+    as_index = any(_loaded_as_index(expr, buffer.name) for s in everything for expr in own_expressions(s))
+    if not found or as_index or any(as_int(index % 4) is None for index in found):
+        return False
+    return len(found) >= 2 * len({index // 4 for index in found})
+
+
+def _loaded_as_index(expr: Expr, buffer: str) -> bool:
+    from ..tir.scalar import opaque_loads
+
+    return any(load.buffer == buffer for load in opaque_loads(expr)) or (
+        isinstance(expr, Opaque) and isinstance(expr.payload, Load) and expr.payload.buffer == buffer
+    )
