@@ -1,8 +1,9 @@
-"""Measures a site's model in headless Chromium, where WebGPU runs in software (SwiftShader): counts matter, times compare.
+"""Measures a site's model in headless Chromium, with WebGPU in software: counts matter, times only compare.
 
     bench/browser.py [SITE] [--prompt-tokens 128] [--new-tokens 16] [--repeat 3] [--json]
 
-Prints, as medians: prefill and decode tokens/s, time to first token, load time; dispatches a decode step; activation memory.
+Prints prefill and decode tokens/s and time to first token (medians), load time, dispatches a decode step, and
+activation memory.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ def measure(site: Path, prompt_tokens: int, new_tokens: int, repeat: int) -> dic
         found = page.evaluate(RUN, [bundle.folder.name, prompt_of(bundle, prompt_tokens), new_tokens, repeat])
         version = browser.version
     info, runs = found["info"], found["runs"]
+    adapter = f"{info['device']['vendor']} {info['device']['architecture']}"
 
     def median(key: str) -> float:
-        return statistics.median(run["extra"][key] for run in runs)
+        return float(statistics.median(run["extra"][key] for run in runs))
 
     return {
         "model": bundle.manifest["name"],
-        "machine": f"{platform.machine()}, Chromium {version}, {info['device']['vendor']} {info['device']['architecture']}",
+        "machine": f"{platform.machine()}, Chromium {version}, {adapter}",
         "prompt_tokens": runs[0]["prompt_tokens"],
         "new_tokens": runs[0]["completion_tokens"],
         "prefill_tokens_per_s": median("prefill_tokens_per_s"),

@@ -28,13 +28,23 @@ def generate(module: Module, target: Target, passes: Mapping[str, str], unplanne
     bytecode = [f.run() for f in functions]
     context.finish_inputs()
     vm = VMModule(
-        tuple(bytecode), tuple(context.strings), len(context.kernels), len(context.sets), len(context.buffers),
+        tuple(bytecode),
+        tuple(context.strings),
+        len(context.kernels),
+        len(context.sets),
+        len(context.buffers),
         context.table_vec4s * 4,
-    )  # fmt: skip
+    )
     return Executable(
-        module, tuple(context.kernels.values()), tuple(context.sets), tuple(context.buffers.values()),
-        {f.function.name: f.entry() for f in functions}, vm, dict(passes), dict(unplanned),
-    )  # fmt: skip
+        module,
+        tuple(context.kernels.values()),
+        tuple(context.sets),
+        tuple(context.buffers.values()),
+        {f.function.name: f.entry() for f in functions},
+        vm,
+        dict(passes),
+        dict(unplanned),
+    )
 
 
 @dataclass
@@ -134,7 +144,7 @@ class _FunctionCode:
                 self.tuples[binding.name.name] = tuple(map(str, binding.value.fields))
             else:
                 raise WebrelaxError(
-                    f"{self.function.name}: the VM cannot run {print_value(binding.value)!r} yet; only the interpreter can"
+                    f"{self.function.name}: the VM cannot run {print_value(binding.value)!r}; only the interpreter can"
                 )
         self._emit("return")
         return VMFunction(self.function.name, count, self.slots, len(self.function.slots), tuple(self.code))
@@ -170,7 +180,9 @@ class _FunctionCode:
             elif isinstance(annotation, Shape) and annotation.dims is not None:
                 dims = annotation.dims
             else:
-                raise WebrelaxError(f"{self.function.name}: parameter {param.name}: the VM needs a known shape, not {annotation}")
+                raise WebrelaxError(
+                    f"{self.function.name}: parameter {param.name}: the VM needs a known shape, not {annotation}"
+                )
             dtype = annotation.dtype if isinstance(annotation, Tensor) else None
             size = upper_bound(Buffer(param.name, dims, dtype or "i32").size)
             if size is None:
@@ -258,7 +270,8 @@ class _FunctionCode:
     def _regions(self, atom: object) -> tuple[tuple[int, int, int], ...]:
         if isinstance(atom, Constant):
             annotation = atom.annotation
-            assert annotation.shape is not None and annotation.dtype is not None
+            assert annotation.shape is not None
+            assert annotation.dtype is not None
             size = as_int(Buffer(atom.name, annotation.shape, annotation.dtype).size)
             assert size is not None
             return ((self.context.buffer(atom.name, "weight", size), 0, size),)
@@ -274,9 +287,7 @@ class _FunctionCode:
         fresh = allocated_outputs(call, program)
         placed = dict(zip(fresh, (self._place(p) for p in places), strict=True))
         sources = dict(program.in_place)
-        outputs = [
-            placed[at] if at in placed else by_name[sources[b.name]] for at, b in enumerate(program.outputs)
-        ]
+        outputs = [placed[at] if at in placed else by_name[sources[b.name]] for at, b in enumerate(program.outputs)]
         self.values[name] = tuple(outputs)
         regions = [*inputs, *(placed[at] for at in fresh)]
         merged = _same_memory(regions)

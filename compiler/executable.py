@@ -36,7 +36,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """A function that the host calls: its place in the bytecode, its arguments, results and the bounds of its variables."""
+    """A function that the host calls: its place in the bytecode, its signature and the bounds of its variables."""
 
     name: str
     index: int
@@ -49,7 +49,7 @@ class EntryPoint:
 class CompiledKernel:
     """A kernel and what it was made from: `program` of the module, with its symbols in these slots of the table.
 
-    `grid` is in terms of the program's symbols. `merged` lists the groups of the program's buffers that are one binding.
+    `grid` is in terms of the program's symbols. `merged` lists groups of the program's buffers that are one binding.
     """
 
     source: KernelSource
@@ -65,7 +65,7 @@ BindingSet = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """A compiled module. `passes` holds the program's text after each pass, `unplanned` bytes by function without reuse."""
+    """A compiled module. `passes` holds its text after each pass, `unplanned` bytes by function without reuse."""
 
     module: Module
     kernels: tuple[CompiledKernel, ...]

@@ -19,7 +19,7 @@ from .target import WEBGPU, Target
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A step of the pipeline: a pure function of the module and the target. Its docstring states what holds after it."""
+    """A step of the pipeline: a pure function of the module and the target, whose docstring states what it keeps."""
 
     name: str
     run: Callable[[Module, Target], Module]

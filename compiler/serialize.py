@@ -1,7 +1,7 @@
 """A lowered module and its kernels as JSON, and back: what `check` and `inspect` work from.
 
-Equal nodes are stored once: {"nodes": [[class, field, ...], ...], "root": value}. A field is a number, a text, true, false, null,
-{"ref": index of an earlier node}, {"tuple": [...]} or {"map": [[key, value], ...]}.
+Equal nodes are stored once: {"nodes": [[class, field, ...], ...], "root": value}. A field is a number, a text,
+true, false, null, {"ref": index of an earlier node}, {"tuple": [...]} or {"map": [[key, value], ...]}.
 """
 
 from __future__ import annotations
@@ -16,17 +16,60 @@ from .executable import CompiledKernel
 from .wgsl import KernelSource
 
 _EXPRESSIONS = (
-    symbolic.Const, symbolic.Var, symbolic.Add, symbolic.Mul, symbolic.FloorDiv, symbolic.FloorMod, symbolic.Min, symbolic.Max,
+    symbolic.Const,
+    symbolic.Var,
+    symbolic.Add,
+    symbolic.Mul,
+    symbolic.FloorDiv,
+    symbolic.FloorMod,
+    symbolic.Min,
+    symbolic.Max,
     symbolic.Opaque,
-)  # fmt: skip
+)
 _RECORDS = (
-    tir.Literal, tir.Index, tir.Load, tir.Unary, tir.Binary, tir.Compare, tir.Select, tir.Cast, tir.Bitcast, tir.Buffer, tir.Axis,
-    tir.Reducer, tir.Stage, tir.Program, ir.Object, ir.Shape, ir.Tensor, ir.Tuple, ir.Callable, ir.Name, ir.Constant,
-    ir.ShapeValue, ir.FunctionRef, ir.CallTIR, ir.CallLibrary, ir.CallFunction, ir.MakeTuple, ir.GetItem, ir.MatchCast, ir.If,
-    ir.Place, ir.Binding, ir.Block, ir.Function, ir.Module, CompiledKernel, KernelSource,
-)  # fmt: skip
+    tir.Literal,
+    tir.Index,
+    tir.Load,
+    tir.Unary,
+    tir.Binary,
+    tir.Compare,
+    tir.Select,
+    tir.Cast,
+    tir.Bitcast,
+    tir.Buffer,
+    tir.Axis,
+    tir.Reducer,
+    tir.Stage,
+    tir.Program,
+    ir.Object,
+    ir.Shape,
+    ir.Tensor,
+    ir.Tuple,
+    ir.Callable,
+    ir.Name,
+    ir.Constant,
+    ir.ShapeValue,
+    ir.FunctionRef,
+    ir.CallTIR,
+    ir.CallLibrary,
+    ir.CallFunction,
+    ir.MakeTuple,
+    ir.GetItem,
+    ir.MatchCast,
+    ir.If,
+    ir.Place,
+    ir.Binding,
+    ir.Block,
+    ir.Function,
+    ir.Module,
+    CompiledKernel,
+    KernelSource,
+)
 # Names are qualified where two layers have a class of the same name.
-_NAMES = {cls: f"{cls.__module__.rpartition('compiler.')[2].partition('.')[0]}.{cls.__name__}" for cls in (*_EXPRESSIONS, *_RECORDS)}
+_NAMES = {
+    cls: f"{cls.__module__.rpartition('compiler.')[2].partition('.')[0]}.{cls.__name__}"
+    for cls in (*_EXPRESSIONS, *_RECORDS)
+}
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
 
 
@@ -46,7 +89,13 @@ def to_json(value: Any) -> dict[str, Any]:
         if name is None:
             raise TypeError(f"{type(item).__name__} cannot be stored: lower the module first")
         # 1, 1.0 and True are equal: literals are told apart by their text.
-        key = (name, repr(item)) if isinstance(item, tir.Literal) else item if not isinstance(item, ir.Module) else id(item)
+        key = (
+            (name, repr(item))
+            if isinstance(item, tir.Literal)
+            else item
+            if not isinstance(item, ir.Module)
+            else id(item)
+        )
         if key not in known:
             content = [encode(part) for part in _content(item)]
             known[key] = len(nodes)
@@ -72,7 +121,7 @@ def from_json(data: Any) -> Any:
         def decode(item: Any) -> Any:
             if not isinstance(item, dict):
                 return item
-            (kind, content), = item.items()
+            ((kind, content),) = item.items()
             if kind == "ref":
                 return nodes[content]
             if kind == "tuple":

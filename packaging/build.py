@@ -30,12 +30,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def build(
-    model: Path, output: Path, name: str | None = None, context: int | None = None, prefill_chunk: int = 128,
-    force: bool = False, quiet: bool = True,
-) -> Path:  # fmt: skip
+    model: Path,
+    output: Path,
+    name: str | None = None,
+    context: int | None = None,
+    prefill_chunk: int = 128,
+    force: bool = False,
+    quiet: bool = True,
+) -> Path:
     """Builds a site, or adds a model to one, and returns the model's folder.
 
-    Nothing is left in `output` when it fails: files are written beside it and moved there at the end. Raises WebrelaxError.
+    Nothing is left in `output` when it fails: files are written beside it and moved there at the end.
+    Raises WebrelaxError.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
@@ -90,7 +96,9 @@ def copy_page(site: Path) -> None:
     """Copies the page and the run time into the site. Raises WebrelaxError where the VM was not built."""
     with as_file(files("webrelax.packaging.web")) as web:
         if not (web / "vm.wasm").exists():
-            raise WebrelaxError("the run time's vm.wasm is missing from the installation: run `make setup`, or install a release")
+            raise WebrelaxError(
+                "the run time's vm.wasm is missing from the installation: run `make setup`, or install a release"
+            )
         shutil.copytree(web, site, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_NOT_SERVED))
 
 

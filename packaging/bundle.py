@@ -74,7 +74,7 @@ def write_bundle(
             array = weights[buffer.name]()
             if array.nbytes != buffer.size:
                 raise WebrelaxError(f"weight {buffer.name} has {array.nbytes} bytes, the program expects {buffer.size}")
-            entry["parts"] = shards.add(memoryview(array).cast("B"))
+            entry["parts"] = shards.add(array.data.cast("B"))
         buffers.append(entry)
     listed |= shards.finish()
     manifest = _manifest(executable, target, info, listed, buffers)
@@ -91,15 +91,19 @@ def _manifest(
         "webrelax": __version__,
         "name": info.name,
         "model": {
-            "architecture": info.architecture, "context": info.context, "prefill_chunk": info.prefill_chunk,
+            "architecture": info.architecture,
+            "context": info.context,
+            "prefill_chunk": info.prefill_chunk,
             "vocab": info.vocabulary,
-        },  # fmt: skip
+        },
         "files": dict(sorted(files.items())),
         "profiles": {
             target.profile: {
-                "features": list(target.features), "kernels": f"kernels-{target.profile}.json", "module": "module.bin",
+                "features": list(target.features),
+                "kernels": f"kernels-{target.profile}.json",
+                "module": "module.bin",
                 "program": f"program-{target.profile}.json",
-            }  # fmt: skip
+            }
         },
         "buffers": buffers,
         "binding_sets": executable.binding_sets,
@@ -115,8 +119,12 @@ def _manifest(
 def _kernel(kernel: Any) -> dict[str, Any]:
     source = kernel.source
     return {
-        "name": source.name, "entry": source.entry, "wgsl": source.wgsl, "workgroup": source.workgroup, "access": source.access,
-    }  # fmt: skip
+        "name": source.name,
+        "entry": source.entry,
+        "wgsl": source.wgsl,
+        "workgroup": source.workgroup,
+        "access": source.access,
+    }
 
 
 def _function(entry: EntryPoint) -> dict[str, Any]:
@@ -132,9 +140,12 @@ def _argument(argument: Argument) -> dict[str, Any]:
     if argument.dtype is None:
         return {"name": argument.name, "shape": argument.shape}
     return {
-        "name": argument.name, "dtype": argument.dtype, "shape": argument.shape, "buffer": argument.buffer,
+        "name": argument.name,
+        "dtype": argument.dtype,
+        "shape": argument.shape,
+        "buffer": argument.buffer,
         "offset": argument.offset,
-    }  # fmt: skip
+    }
 
 
 def _json(value: Any) -> bytes:

@@ -60,12 +60,20 @@ def run(args: argparse.Namespace) -> int:
         failed += bool(bad)
         worst = max(cases, key=lambda c: (not c.passed, c.difference))
         report.append(
-            {"kernel": kernel.source.name, "cases": len(cases), "difference": worst.difference, "symbols": dict(worst.symbols), "passed": not bad}
-        )  # fmt: skip
+            {
+                "kernel": kernel.source.name,
+                "cases": len(cases),
+                "difference": worst.difference,
+                "symbols": dict(worst.symbols),
+                "passed": not bad,
+            }
+        )
         if not args.json:
             at = ", ".join(f"{k}={v}" for k, v in worst.symbols.items()) or "-"
             word = "ok" if not bad else f"DIFFERS in {len(bad)}"
-            print(f"{kernel.source.name:<48}{len(cases):>4} cases  {worst.difference:9.2e} at {at:<16} {word}", flush=True)
+            print(
+                f"{kernel.source.name:<48}{len(cases):>4} cases  {worst.difference:9.2e} at {at:<16} {word}", flush=True
+            )
     if args.json:
         print(json.dumps({"device": device, "tolerance": TOLERANCE, "kernels": report, "failed": failed}))
     else:
@@ -93,21 +101,23 @@ def _call_site(module: Module, kernel: CompiledKernel) -> tuple[Function, CallTI
     for function in module.functions.values():
         for binding in all_bindings(function.body):
             call = binding.value
-            if isinstance(call, CallTIR) and call.program == kernel.program:
-                if tuple(function.slots.index(e) for e in call.sym_args) == kernel.slots:
-                    return function, call
+            if not isinstance(call, CallTIR) or call.program != kernel.program:
+                continue
+            if tuple(function.slots.index(e) for e in call.sym_args) == kernel.slots:
+                return function, call
     raise WebrelaxError(f"nothing calls the kernel {kernel.source.name}: build the site again")
 
 
 def assignments(function: Function) -> Iterator[dict[Var, int]]:
-    """Values of a function's variables: each at 1, odd, at and next to tile edges and at its bound, the others small or large."""
+    """Values of a function's variables: each at 1, odd, next to tile edges and at its bound; others small or large."""
     variables = [e for e in function.slots if isinstance(e, Var)]
     options = []
     for v in variables:
         low, high = v.lower, v.upper
-        assert low is not None and high is not None
+        assert low is not None
+        assert high is not None
         options.append(sorted({low, high, *(e for e in (*EDGES, high - 1, high // 2 + 1) if low <= e <= high)}))
-    for at, own in enumerate(options or [[0]]):
+    for at, _own in enumerate(options or [[0]]):
         others = [o if i == at else [o[0], o[len(o) // 2]] for i, o in enumerate(options)]
         for values in itertools.product(*others) if options else [()]:
             env = dict(zip(variables, values, strict=True))

@@ -73,7 +73,9 @@ def _add_build(commands: _Commands) -> None:
     build = _command(commands, "build", "compile a model into a static site")
     build.add_argument("model", type=Path, metavar="MODEL", help="the model: a GGUF file")
     build.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="the site's folder")
-    build.add_argument("--name", metavar="NAME", help="the model's name in the site (default: the model file's, without its ending)")
+    build.add_argument(
+        "--name", metavar="NAME", help="the model's name in the site (default: the model file's, without its ending)"
+    )
     build.add_argument(
         "--context",
         type=_positive,

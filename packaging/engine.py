@@ -32,7 +32,12 @@ def gpu_backend(bundle: Bundle) -> Backend:
     from ..compiler.native.runner import Runner
 
     return Runner(
-        bundle.kernels, bundle.manifest["binding_sets"], bundle.buffers, bundle.functions, bundle.bytecode, bundle.weights()
+        bundle.kernels,
+        bundle.manifest["binding_sets"],
+        bundle.buffers,
+        bundle.functions,
+        bundle.bytecode,
+        bundle.weights(),
     )
 
 
@@ -119,13 +124,16 @@ class Engine:
         if not prompt:
             raise WebrelaxError("the prompt is empty: give at least one token of text")
         if len(prompt) > self.context:
-            raise WebrelaxError(f"the prompt has {len(prompt)} tokens, the model's context holds {self.context}: shorten it")
+            raise WebrelaxError(
+                f"the prompt has {len(prompt)} tokens, the model's context holds {self.context}: shorten it"
+            )
         kept = 0
         while kept < min(len(self.cached), len(prompt) - 1) and self.cached[kept] == prompt[kept]:
             kept += 1
-        logits: Any = None
+        logits: Array | None = None
         for start in range(kept, len(prompt), self._chunk):
             logits = self._step("prefill", list(prompt[start : start + self._chunk]), start)
+        assert logits is not None
         return logits
 
     def decode(self, token: int) -> Array:
@@ -136,8 +144,11 @@ class Engine:
         # What lies behind `past` is overwritten from here on: forget it before the call may fail.
         del self.cached[past:]
         inputs = {
-            "tokens": tokens, "positions": range(past, past + len(tokens)), "sequences": [0] * len(tokens), "past": (past,),
-        }  # fmt: skip
+            "tokens": tokens,
+            "positions": range(past, past + len(tokens)),
+            "sequences": [0] * len(tokens),
+            "past": (past,),
+        }
         logits: Array = self.backend.call(name, {k: list(v) for k, v in inputs.items()})["logits"][0]
         self.cached += tokens
         return logits

@@ -66,7 +66,13 @@ def _show_more(text: str, shown: str) -> str:
 
 
 def _report(
-    bundle: Bundle, backend: Backend, prompt: list[int], made: list[int], text: str, top: list[list[float]], stats: Stats
+    bundle: Bundle,
+    backend: Backend,
+    prompt: list[int],
+    made: list[int],
+    text: str,
+    top: list[list[float]],
+    stats: Stats,
 ) -> dict[str, Any]:
     decoded = max(0, len(made) - 1)
     return {
@@ -75,11 +81,15 @@ def _report(
         "text": text,
         "top_logits": top,
         "stats": {
-            "model": bundle.manifest["name"], "profile": bundle.profile, "device": backend.description,
-            "finish_reason": stats.finish_reason, "prompt_tokens": stats.prompt_tokens, "completion_tokens": len(made),
+            "model": bundle.manifest["name"],
+            "profile": bundle.profile,
+            "device": backend.description,
+            "finish_reason": stats.finish_reason,
+            "prompt_tokens": stats.prompt_tokens,
+            "completion_tokens": len(made),
             "time_to_first_token_s": stats.prefill_s,
             "prefill_tokens_per_s": stats.prompt_tokens / stats.prefill_s if stats.prefill_s else None,
             "decode_tokens_per_s": decoded / stats.decode_s if decoded and stats.decode_s else None,
             "dispatches_last_step": backend.dispatches,
         },
-    }  # fmt: skip
+    }

@@ -1,4 +1,4 @@
-"""`webrelax inspect`: what is in a site: functions, kernels, dispatches, the memory plan, the program after each pass."""
+"""`webrelax inspect`: what is in a site: functions, kernels, the memory plan, the program after each pass."""
 
 from __future__ import annotations
 
@@ -41,21 +41,32 @@ def inspect(bundle: Bundle) -> dict[str, Any]:
         ran = [c[1] for c in step.commands if c[0] == Command.DISPATCH]
         uses.update(ran)
         functions[name] = {
-            "variables": {v: list(b) for v, b in entry.variables.items()}, "dispatches": len(ran),
-            "kernels": len(set(ran)), "unplanned_bytes": bundle.stored["unplanned"].get(name),
-        }  # fmt: skip
+            "variables": {v: list(b) for v, b in entry.variables.items()},
+            "dispatches": len(ran),
+            "kernels": len(set(ran)),
+            "unplanned_bytes": bundle.stored["unplanned"].get(name),
+        }
     return {
-        "name": manifest["name"], "model": manifest["model"], "profile": bundle.profile,
-        "passes": list(bundle.stored["passes"]), "functions": functions,
+        "name": manifest["name"],
+        "model": manifest["model"],
+        "profile": bundle.profile,
+        "passes": list(bundle.stored["passes"]),
+        "functions": functions,
         "kernels": [
-            {"name": k.name, "dispatches": uses[i], "bindings": len(k.access), "workgroup": list(k.workgroup), "wgsl_bytes": len(k.wgsl.encode())}
+            {
+                "name": k.name,
+                "dispatches": uses[i],
+                "bindings": len(k.access),
+                "workgroup": list(k.workgroup),
+                "wgsl_bytes": len(k.wgsl.encode()),
+            }
             for i, k in enumerate(bundle.kernels)
         ],
         "dispatches": {name: f["dispatches"] for name, f in functions.items()},
         "storages": {b.name: b.size for b in bundle.buffers if b.kind == "storage"},
         "memory": manifest["memory"],
         "download_bytes": sum(f["size"] for n, f in manifest["files"].items() if not n.startswith("program-")),
-    }  # fmt: skip
+    }
 
 
 def _text(report: dict[str, Any]) -> str:
@@ -63,8 +74,9 @@ def _text(report: dict[str, Any]) -> str:
     lines = [
         f"{report['name']}: {model['architecture']}, vocabulary {model['vocab']}, context {model['context']},"
         f" prefill chunk {model['prefill_chunk']}, profile {report['profile']}",
-        "", f"{'function':<12}{'dispatches':>12}{'kernels':>10}{'unplanned':>14}   variables",
-    ]  # fmt: skip
+        "",
+        f"{'function':<12}{'dispatches':>12}{'kernels':>10}{'unplanned':>14}   variables",
+    ]
     for name, f in report["functions"].items():
         bounds = ", ".join(f"{low} <= {v} <= {high}" for v, (low, high) in f["variables"].items())
         lines.append(f"{name:<12}{f['dispatches']:>12}{f['kernels']:>10}{_mib(f['unplanned_bytes']):>14}   {bounds}")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model of a site. Files are read, and checked against the manifest's sizes and hashes, when they are first used."""
+    """A model of a site. Files are read, and checked against the manifest's hashes, when they are first used."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -63,9 +63,12 @@ class Bundle:
     def functions(self) -> dict[str, EntryPoint]:
         return {
             name: EntryPoint(
-                name, f["index"], tuple(map(_argument, f["arguments"])), tuple(map(_argument, f["results"])),
+                name,
+                f["index"],
+                tuple(map(_argument, f["arguments"])),
+                tuple(map(_argument, f["results"])),
                 {v: (low, high) for v, (low, high) in f["variables"].items()},
-            )  # fmt: skip
+            )
             for name, f in self.manifest["functions"].items()
         }
 

@@ -22,7 +22,7 @@ class Sampling:
 
 
 def sample(logits: Array, sampling: Sampling, position: int) -> int:
-    """The id of the token for a position (its place in prompt and reply), which with the seed keys the random number."""
+    """The id of the token for a position in the conversation, which with the seed keys the random number."""
     import numpy as np
 
     best = int(logits.argmax())

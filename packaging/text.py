@@ -27,12 +27,12 @@ class Text:
         """The tokens of a plain text, with the model's first token where it wants one."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if self.config.get("add_bos_token"):
-            first = self._tokenizer.token_to_id(self.config["bos_token"])
-            ids = [first, *ids]
+            first: int | None = self._tokenizer.token_to_id(self.config["bos_token"])
+            ids = ids if first is None else [first, *ids]
         return ids
 
     def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """The tokens of a conversation, up to where the reply begins. Raises WebrelaxError where there is no template."""
+        """The tokens of a conversation, up to where the reply begins. Raises WebrelaxError without a template."""
         ids: list[int] = self._tokenizer.encode(render_chat(self.config, messages), add_special_tokens=False).ids
         return ids
 
@@ -59,7 +59,9 @@ def render_chat(config: dict[str, Any], messages: Sequence[dict[str, str]]) -> s
     environment.globals["raise_exception"] = fail
     tokens = {key: config.get(key) or "" for key in ("bos_token", "eos_token", "unk_token", "pad_token")}
     try:
-        rendered: str = environment.from_string(template).render(messages=messages, add_generation_prompt=True, **tokens)
+        rendered: str = environment.from_string(template).render(
+            messages=messages, add_generation_prompt=True, **tokens
+        )
     except TemplateError as error:
         raise WebrelaxError(f"the model's chat template refuses these messages: {error}") from error
     return rendered

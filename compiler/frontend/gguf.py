@@ -62,8 +62,18 @@ _TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
 SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
 
 _SCALARS: Mapping[int, str] = {
-    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d",
-}  # fmt: skip
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "B",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _ARRAY_HEAD, _TENSOR_TAIL = struct.Struct("<IQ"), struct.Struct("<IQ")

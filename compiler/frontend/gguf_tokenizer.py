@@ -74,8 +74,9 @@ def tokenizer_json(model: GGUFFile) -> Json:
     if len(vocabulary) != len(tokens):
         twice = next(token for token_id, token in enumerate(tokens) if vocabulary[token] != token_id)
         raise model.error(f"the tokenizer lists the token {twice!r} twice")
-    splits = [{"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-              for regex in pre.splits]  # fmt: skip
+    splits = [
+        {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False} for regex in pre.splits
+    ]
     return {
         "version": "1.0",
         "truncation": None,

@@ -75,25 +75,37 @@ def _llama_config(file: GGUFFile) -> LlamaConfig:
     if embedding is None or len(embedding.shape) != 2:
         raise file.error("the tensor 'token_embd.weight' is missing or no matrix")
     return LlamaConfig(
-        vocabulary=embedding.shape[0], hidden=hidden, layers=_positive(file, "llama.block_count"), heads=heads,
-        kv_heads=kv_heads, head_size=head_size, feed_forward=_positive(file, "llama.feed_forward_length"),
+        vocabulary=embedding.shape[0],
+        hidden=hidden,
+        layers=_positive(file, "llama.block_count"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_size=head_size,
+        feed_forward=_positive(file, "llama.feed_forward_length"),
         norm_eps=file.require("llama.attention.layer_norm_rms_epsilon", float),
         rope_theta=file.optional("llama.rope.freq_base", float) or 10000.0,
-        tied_embedding="output.weight" not in file.tensors, interleaved_rope=True,
-    )  # fmt: skip
+        tied_embedding="output.weight" not in file.tensors,
+        interleaved_rope=True,
+    )
 
 
 # GGUF's names of the parts of a block.
 _LLAMA_BLOCK = {
-    "attention_norm.weight": "attn_norm.weight", "attention.query.weight": "attn_q.weight",
-    "attention.key.weight": "attn_k.weight", "attention.value.weight": "attn_v.weight",
-    "attention.output.weight": "attn_output.weight", "feed_forward_norm.weight": "ffn_norm.weight",
-    "feed_forward.gate.weight": "ffn_gate.weight", "feed_forward.up.weight": "ffn_up.weight",
+    "attention_norm.weight": "attn_norm.weight",
+    "attention.query.weight": "attn_q.weight",
+    "attention.key.weight": "attn_k.weight",
+    "attention.value.weight": "attn_v.weight",
+    "attention.output.weight": "attn_output.weight",
+    "feed_forward_norm.weight": "ffn_norm.weight",
+    "feed_forward.gate.weight": "ffn_gate.weight",
+    "feed_forward.up.weight": "ffn_up.weight",
     "feed_forward.down.weight": "ffn_down.weight",
-}  # fmt: skip
+}
 _LLAMA_OUTSIDE = {
-    "embedding.weight": "token_embd.weight", "norm.weight": "output_norm.weight", "output.weight": "output.weight",
-}  # fmt: skip
+    "embedding.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "output.weight": "output.weight",
+}
 
 
 def _llama_tensor(parameter: str) -> str:

@@ -120,9 +120,13 @@ def _rename_stage(stage: Stage, names: Mapping[str, str], symbols: Mapping[Expr,
         return replace(renamed, buffer=names[renamed.buffer]) if isinstance(renamed, Load) else renamed
 
     return Stage(
-        tuple(names[o] for o in stage.outputs), axes(stage.spatial), tuple(map(index, stage.indices)),
-        tuple(map(scalar, stage.values)), axes(stage.reduce), stage.reducer,
-    )  # fmt: skip
+        tuple(names[o] for o in stage.outputs),
+        axes(stage.spatial),
+        tuple(map(index, stage.indices)),
+        tuple(map(scalar, stage.values)),
+        axes(stage.reduce),
+        stage.reducer,
+    )
 
 
 def rename_index(expr: Expr, names: Mapping[str, str]) -> Expr:

@@ -157,6 +157,8 @@ def _same_dims(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
 
 def is_subsumed(finer: Annotation, coarser: Annotation) -> bool:
     """Whether every value of the first annotation is provably one of the second."""
+    if finer == coarser:
+        return True
     match finer, coarser:
         case _, Object():
             return True

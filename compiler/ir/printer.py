@@ -55,9 +55,11 @@ def _binding(binding: Binding, indent: str) -> list[str]:
     if isinstance(binding.value, If):
         inner = indent + "    "
         return [
-            f"{target} = if {binding.value.condition}:", *_block(binding.value.then, inner, "yield"),
-            f"{indent}else:", *_block(binding.value.orelse, inner, "yield"),
-        ]  # fmt: skip
+            f"{target} = if {binding.value.condition}:",
+            *_block(binding.value.then, inner, "yield"),
+            f"{indent}else:",
+            *_block(binding.value.orelse, inner, "yield"),
+        ]
     return [f"{target} = {print_value(binding.value)}"]
 
 

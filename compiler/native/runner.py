@@ -75,7 +75,9 @@ class Runner:
         for result in entry.results:
             shape = tuple(d if isinstance(d, int) else sizes[d] for d in result.shape)
             raw = self.device.read(self.buffers[result.buffer], int(np.prod(shape)) * 4, result.offset)
-            results[result.name] = np.frombuffer(raw, {"f32": np.float32, "i32": np.int32}[str(result.dtype)]).reshape(shape)
+            results[result.name] = np.frombuffer(raw, {"f32": np.float32, "i32": np.int32}[str(result.dtype)]).reshape(
+                shape
+            )
         return results
 
     def _variables(self, entry: EntryPoint, dims: Sequence[int]) -> dict[str, int]:

@@ -6,5 +6,11 @@ from .lower_shapes import lower_shapes
 from .plan_memory import peak_bytes, plan_memory, tensor_bytes, unplanned_bytes
 
 __all__ = [
-    "eliminate_dead_code", "legalize", "lower_shapes", "peak_bytes", "plan_memory", "tensor_bytes", "unplanned_bytes",
-]  # fmt: skip
+    "eliminate_dead_code",
+    "legalize",
+    "lower_shapes",
+    "peak_bytes",
+    "plan_memory",
+    "tensor_bytes",
+    "unplanned_bytes",
+]

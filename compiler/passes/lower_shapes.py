@@ -9,7 +9,7 @@ from ..symbolic import Expr, Var
 
 
 def lower_shapes(module: Module) -> Module:
-    """Lists in `Function.slots` every variable that the function binds, then every other expression that a program is given.
+    """Lists in `Function.slots` every variable that the function binds, then whatever else programs are given.
 
     Variables are sorted by name, so that functions with the same variables share kernels, which read slots by number.
     """

@@ -18,10 +18,10 @@ Key = tuple[str, int]
 def plan_memory(module: Module, target: Target) -> Module:
     """Places the outputs of all calls by liveness, under the upper bounds of the shape variables.
 
-    After it no two live tensors overlap, and no dispatch finds an input and an output in the same storage: WebGPU tracks the use
-    of a buffer as a whole. Offsets are multiples of the target's alignment. Functions that are not called by others never run at
-    the same time and share the storages; a called function has its own. Results of the former have storages of their own,
-    named `result0`, `result1`, ...: the host reads them after the call.
+    After it no two live tensors overlap, and no dispatch finds an input and an output in the same storage: WebGPU
+    tracks the use of a buffer as a whole. Offsets are multiples of the target's alignment. Functions that are not
+    called by others never run at the same time and share the storages; a called function has its own. Results of the
+    former have storages of their own, named `result0`, `result1`, ...: the host reads them after the call.
     """
     called = {
         atom.name
@@ -58,17 +58,20 @@ def unplanned_bytes(module: Module) -> dict[str, int]:
 def peak_bytes(module: Module, function: Function) -> int:
     """The most bytes that are live at once: no plan can use less."""
     lives, sizes = tensor_lives(function.body, module.programs), tensor_bytes(module, function)
-    return max((sum(sizes[t] for t in sizes if lives.born[t] <= at <= lives.dies[t]) for at in range(lives.end)), default=0)
+    return max(
+        (sum(sizes[t] for t in sizes if lives.born[t] <= at <= lives.dies[t]) for at in range(lives.end)), default=0
+    )
 
 
 def _bytes(function: Function, name: str, annotation: Tensor) -> int:
-    assert annotation.shape is not None and annotation.dtype is not None
+    assert annotation.shape is not None
+    assert annotation.dtype is not None
     size = upper_bound(Buffer(name, annotation.shape, annotation.dtype).size)
     if size is None:
         raise WebrelaxError(
             f"{function.name}: the size of {name}, {annotation}, has no upper bound: declare one for its variables"
         )
-    return max(4, -(-size // 4) * 4)
+    return max(16, -(-size // 16) * 16)
 
 
 @dataclass
@@ -100,12 +103,10 @@ class _Pool:
             growth = max(0, offset + size - storage.size)
             if offset + size <= self.target.buffer_size and (best is None or (growth, number) < best[:2]):
                 best = (growth, number, offset)
-        if best is None or best[0] > 0:
-            # A new storage never costs more than growing one does, unless growing costs less than the tensor.
-            if best is None or best[0] >= size:
-                self.storages.append(_Storage(f"{self.prefix}{len(self.storages)}", 0))
-                best = (size, len(self.storages) - 1, 0)
-        growth, number, offset = best
+        if best is None or best[0] >= size:
+            self.storages.append(_Storage(f"{self.prefix}{len(self.storages)}", 0))
+            best = (size, len(self.storages) - 1, 0)
+        _, number, offset = best
         storage = self.storages[number]
         storage.size = max(storage.size, offset + size)
         storage.placed.append((key, offset, size))
@@ -167,6 +168,10 @@ def _annotate(block: Block, places: Mapping[Key, Place]) -> Block:
         value = binding.value
         if isinstance(value, If):
             value = If(value.condition, _annotate(value.then, places), _annotate(value.orelse, places))
-        own: Sequence[Place] = [places[k] for k in sorted(k for k in places if k[0] == binding.name.name)] if isinstance(value, CallTIR) else ()
+        own: Sequence[Place] = (
+            [places[k] for k in sorted(k for k in places if k[0] == binding.name.name)]
+            if isinstance(value, CallTIR)
+            else ()
+        )
         bindings.append(replace(binding, value=value, places=tuple(own)))
     return Block(tuple(bindings), block.result)

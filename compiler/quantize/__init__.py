@@ -4,5 +4,13 @@ from .decode import decode_program, dequantize
 from .packers import FORMATS, SECTION_WORDS, BlockFormat, pack, packed_words, sections, unpack
 
 __all__ = [
-    "FORMATS", "SECTION_WORDS", "BlockFormat", "decode_program", "dequantize", "pack", "packed_words", "sections", "unpack",
-]  # fmt: skip
+    "FORMATS",
+    "SECTION_WORDS",
+    "BlockFormat",
+    "decode_program",
+    "dequantize",
+    "pack",
+    "packed_words",
+    "sections",
+    "unpack",
+]

@@ -23,7 +23,7 @@ from ..symbolic import (
     substitute,
     upper_bound,
     variables,
-)  # fmt: skip
+)
 from ..tir import Axis, Program, Scalar, Stage, loads, substitute_scalar
 from .body import Body
 from .lower import Values, at_point, flatten, product, taken_names, unflatten

@@ -78,8 +78,9 @@ def schedule_gemm(program: Program, target: Target) -> Kernel:
     thread = lane(THREADS)
     across, down = thread % (COLUMNS // WIDE), thread // (COLUMNS // WIDE)
     tiles = (
-        body.shared_array("left", "vec4", ROWS * DEPTH // 4), body.shared_array("right", "vec4", COLUMNS * DEPTH // 4)
-    )  # fmt: skip
+        body.shared_array("left", "vec4", ROWS * DEPTH // 4),
+        body.shared_array("right", "vec4", COLUMNS * DEPTH // 4),
+    )
     sums = [[body.register(f"s{r}{c}", Literal(0.0, "f32")) for c in range(WIDE)] for r in range(TALL)]
     with body.loop("step", 0, ceildiv(found.length, DEPTH)) as step:
         first = step * DEPTH
@@ -110,9 +111,16 @@ def _point(axes: tuple[Axis, ...], flat: Expr) -> dict[Expr, Expr | int]:
 
 
 def _stage(
-    body: Body, mm: Matmul, operand: Scalar, axes: tuple[Axis, ...], batch: dict[Expr, Expr | int],
-    tile: str, size: int, offset: Expr, first: Expr,
-) -> None:  # fmt: skip
+    body: Body,
+    mm: Matmul,
+    operand: Scalar,
+    axes: tuple[Axis, ...],
+    batch: dict[Expr, Expr | int],
+    tile: str,
+    size: int,
+    offset: Expr,
+    first: Expr,
+) -> None:
     """Computes `size` x DEPTH elements of an operand into its tile: four positions of k at [k // 4 * size + place].
 
     A thread takes a run of k of one place at a time. Places next to each other go to neighbouring threads, unless

@@ -26,7 +26,7 @@ from .kernel import (
     map_loads,
     map_opaque,
     rebuild,
-)  # fmt: skip
+)
 from .walk import defined, map_own, names_of, operands, own_scalars
 
 

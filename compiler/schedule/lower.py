@@ -146,9 +146,14 @@ def finish(program: Program, body: Body, workgroup: int, grid: tuple[Expr, Expr,
     visible = (*program.inputs, *(b for b in program.outputs if b.name not in sources))
     bindings = tuple(Binding(b, b.name in written) for b in visible)
     return Kernel(
-        program.name, bindings, program.symbols, (workgroup, 1, 1), grid, tuple(body.shared),
+        program.name,
+        bindings,
+        program.symbols,
+        (workgroup, 1, 1),
+        grid,
+        tuple(body.shared),
         rename_buffers(body.finish(), sources),
-    )  # fmt: skip
+    )
 
 
 def taken_names(program: Program) -> list[str]:

@@ -30,17 +30,33 @@ NUMPY_DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 
 _UNARY: Mapping[str, Callable[[Array], Array]] = {
-    "neg": np.negative, "abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "tanh": np.tanh,
-    "floor": np.floor, "rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype),
-}  # fmt: skip
+    "neg": np.negative,
+    "abs": np.abs,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "floor": np.floor,
+    "rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype),
+}
 _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "pow": np.power,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 _SHIFT: Mapping[str, Callable[[Array, Array], Array]] = {"shl": np.left_shift, "shr": np.right_shift}
 _COMPARE: Mapping[str, Callable[[Array, Array], Array]] = {
-    "lt": np.less, "le": np.less_equal, "eq": np.equal, "ne": np.not_equal,
-}  # fmt: skip
+    "lt": np.less,
+    "le": np.less_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 
 @dataclass
@@ -137,9 +153,13 @@ class _Grid:
 
     @staticmethod
     def make(
-        stage: Stage, block: list[tuple[int, int]], inner: list[int], arrays: dict[str, Array], env: dict[Var, int],
+        stage: Stage,
+        block: list[tuple[int, int]],
+        inner: list[int],
+        arrays: dict[str, Array],
+        env: dict[Var, int],
         cache: ConstantCache | None,
-    ) -> _Grid:  # fmt: skip
+    ) -> _Grid:
         axes = (*stage.spatial, *stage.reduce)
         bounds = [*block, *((0, e) for e in inner)]
         ranges = {

@@ -18,9 +18,20 @@ UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "floor")
 BINARY = ("add", "sub", "mul", "div", "max", "min", "pow", "and", "or", "xor", "shl", "shr")
 COMPARE = ("lt", "le", "eq", "ne")
 _SIGNS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>",
-    "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
-}  # fmt: skip
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "shl": "<<",
+    "shr": ">>",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "ne": "!=",
+}
 
 
 class Scalar:

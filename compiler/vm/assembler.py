@@ -119,7 +119,10 @@ def assemble(text: str) -> VMModule:
     module = VMModule(
         functions=tuple(
             VMFunction(
-                draft.name, draft.counts["arguments"], draft.counts["slots"], draft.counts["table_slots"],
+                draft.name,
+                draft.counts["arguments"],
+                draft.counts["slots"],
+                draft.counts["table_slots"],
                 tuple(_instruction(words, draft.labels, number) for number, words in draft.code),
             )
             for draft in drafts
@@ -129,7 +132,7 @@ def assemble(text: str) -> VMModule:
         binding_sets=header["sets"],
         buffers=header["buffers"],
         row_slots=header["row_slots"],
-    )  # fmt: skip
+    )
     validate(module)
     return module
 

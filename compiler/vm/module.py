@@ -133,9 +133,17 @@ def encode(module: VMModule) -> bytes:
         operands = (*instruction.args, *(0,) * (MAX_OPERANDS - len(instruction.args)))
         records += _INSTRUCTION.pack(OPCODE[instruction.op].number, *operands)
     header = _HEADER.pack(
-        MAGIC, VERSION, module.row_slots, module.kernels, module.binding_sets, module.buffers,
-        len(module.functions), len(module.strings), len(code), text_end,
-    )  # fmt: skip
+        MAGIC,
+        VERSION,
+        module.row_slots,
+        module.kernels,
+        module.binding_sets,
+        module.buffers,
+        len(module.functions),
+        len(module.strings),
+        len(code),
+        text_end,
+    )
     data = header + bytes(records) + b"".join(texts)
     if len(data) > LIMIT["MODULE_BYTES"]:
         raise VMFormatError("too_large", LIMIT["MODULE_BYTES"], len(data))

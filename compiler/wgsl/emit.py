@@ -17,7 +17,7 @@ from ..schedule.kernel import (
     Let,
     Register,
     Store,
-)  # fmt: skip
+)
 from ..schedule.optimize import optimize
 from ..schedule.vectorize import VECTORS
 from ..schedule.walk import own_expressions

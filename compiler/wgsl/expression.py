@@ -18,7 +18,7 @@ from ..symbolic import (
     Var,
     as_int,
     lower_bound,
-)  # fmt: skip
+)
 from ..tir import Binary, Bitcast, Cast, Compare, Index, Literal, Load, Scalar, Select, Unary
 from .names import Names
 

@@ -17,9 +17,19 @@ OUTPUT = _ROOT / "web" / "vm.wasm"
 _UNWRITABLE = re.compile(r"permission denied|read-only file system|not writable", re.IGNORECASE)
 
 _FLAGS = (
-    "-std=c++17", "-O2", "-Wall", "-Wextra", "-ffreestanding", "-fno-exceptions", "-fno-rtti", "-mbulk-memory",
-    "--no-entry", "-sSTANDALONE_WASM=1", "-sALLOW_MEMORY_GROWTH=1", "-sINITIAL_MEMORY=16777216",
-)  # fmt: skip
+    "-std=c++17",
+    "-O2",
+    "-Wall",
+    "-Wextra",
+    "-ffreestanding",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-mbulk-memory",
+    "--no-entry",
+    "-sSTANDALONE_WASM=1",
+    "-sALLOW_MEMORY_GROWTH=1",
+    "-sINITIAL_MEMORY=16777216",
+)
 
 
 def build(output: Path = OUTPUT, *, force: bool = False) -> bool:

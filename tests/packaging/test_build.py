@@ -17,7 +17,9 @@ from ..compiler.frontend.small_gguf import small_llama
 
 def digest(folder: Path) -> dict[str, str]:
     return {
-        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()
+        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
     }
 
 
@@ -57,8 +59,10 @@ def refused(capsys: pytest.CaptureFixture[str], model: Path, site: Path) -> str:
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
-    assert line.startswith("webrelax: ") and "Traceback" not in line
-    assert sorted(site.parent.iterdir()) == before and not site.exists()
+    assert line.startswith("webrelax: ")
+    assert "Traceback" not in line
+    assert sorted(site.parent.iterdir()) == before
+    assert not site.exists()
     return line
 
 
@@ -66,7 +70,11 @@ def test_files_that_are_no_models(tmp_path: Path, capsys: pytest.CaptureFixture[
     site = tmp_path / "out" / "site"
     site.parent.mkdir()
     assert "missing.gguf" in refused(capsys, tmp_path / "missing.gguf", site)
-    for name, content in {"empty": b"", "zip": b"PK\x03\x04" + bytes(100), "text": b"hello, this is no model\n"}.items():
+    for name, content in {
+        "empty": b"",
+        "zip": b"PK\x03\x04" + bytes(100),
+        "text": b"hello, this is no model\n",
+    }.items():
         path = tmp_path / f"{name}.gguf"
         path.write_bytes(content)
         assert name in refused(capsys, path, site)
@@ -98,9 +106,11 @@ def test_what_is_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str
     site = tmp_path / "out" / "site"
     site.parent.mkdir()
     line = refused(capsys, small_llama(tmp_path / "a.gguf", architecture="mamba"), site)
-    assert "mamba" in line and "llama" in line
+    assert "mamba" in line
+    assert "llama" in line
     line = refused(capsys, small_llama(tmp_path / "b.gguf", weight_type="Q6_K"), site)
-    assert "Q6_K" in line and "Q4_1" in line
+    assert "Q6_K" in line
+    assert "Q4_1" in line
     line = refused(capsys, small_llama(tmp_path / "c.gguf", without="blk.0.ffn_up.weight"), site)
     assert "blk.0.ffn_up.weight" in line
 

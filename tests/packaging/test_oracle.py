@@ -72,7 +72,8 @@ def test_a_second_turn_continues_from_the_cache(bundle: Bundle, backends: dict[s
         engine.decode(token)
     before = len(engine.cached)
     logits = engine.prefill(whole)
-    assert before == 43 and engine.cached == whole
+    assert before == 43
+    assert engine.cached == whole
     assert np.abs(logits - expected).max() < 1e-3
 
 
@@ -105,10 +106,18 @@ def reference_model(path: Path) -> Any:
     tensors = {t.name: gguf.dequantize(t.data, t.tensor_type) for t in reader.tensors}
     heads, kv_heads, layers, hidden = 9, 3, 30, 576
     config = LlamaConfig(
-        vocab_size=49152, hidden_size=hidden, intermediate_size=1536, num_hidden_layers=layers, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, max_position_embeddings=8192, rms_norm_eps=1e-5, tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 100000.0}, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=49152,
+        hidden_size=hidden,
+        intermediate_size=1536,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 100000.0},
+        attn_implementation="eager",
+    )
     model = LlamaForCausalLM(config).eval()
 
     def halves(weight: Any, count: int) -> Any:
@@ -117,11 +126,20 @@ def reference_model(path: Path) -> Any:
         return weight.reshape(count, size // 2, 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
     names = {
-        "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-        "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
-        "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-    }  # fmt: skip
-    state = {"model.embed_tokens.weight": tensors["token_embd.weight"], "model.norm.weight": tensors["output_norm.weight"]}
+        "input_layernorm": "attn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    }
+    state = {
+        "model.embed_tokens.weight": tensors["token_embd.weight"],
+        "model.norm.weight": tensors["output_norm.weight"],
+    }
     for layer in range(layers):
         for theirs, ours in names.items():
             weight = tensors[f"blk.{layer}.{ours}.weight"]

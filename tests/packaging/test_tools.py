@@ -58,8 +58,9 @@ def test_check_finds_a_wrong_kernel(site: Path, tmp_path: Path, capsys: pytest.C
     import hashlib
 
     listed["files"]["program-f32.json"] = {
-        "size": len(path.read_bytes()), "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-    }  # fmt: skip
+        "size": len(path.read_bytes()),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+    }
     manifest.write_text(json.dumps(listed))
     report = output(capsys, "check", str(broken), "--kernel", "*norm*", code=1)
     assert report["failed"] == len(report["kernels"]) > 0
@@ -89,7 +90,8 @@ def test_inspect_a_pass(site: Path, capsys: pytest.CaptureFixture[str], name: st
     capsys.readouterr()
     assert main(["inspect", str(site), "--pass", name]) == 0
     text = capsys.readouterr().out
-    assert "def prefill(" in text and "def decode(" in text
+    assert "def prefill(" in text
+    assert "def decode(" in text
     assert ("fused def" in text) == (name == "fuse_ops")
     assert ("@ s0[" in text) == (name in ("plan_memory", "lower_shapes"))
 
@@ -101,7 +103,19 @@ def test_inspect_names_passes(site: Path, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("where", [[], ["--interpreter"]])
 def test_generate(site: Path, capsys: pytest.CaptureFixture[str], where: list[str]) -> None:
-    command = ["generate", str(site), "hello", "--raw", "--temperature", "0", "--max-tokens", "5", "--top-logits", "20", *where]
+    command = [
+        "generate",
+        str(site),
+        "hello",
+        "--raw",
+        "--temperature",
+        "0",
+        "--max-tokens",
+        "5",
+        "--top-logits",
+        "20",
+        *where,
+    ]
     report = output(capsys, *command)
     bundle = open_bundle(site)
     assert report["prompt_ids"] == Text(bundle).encode("hello")
@@ -123,9 +137,10 @@ def test_generate_is_repeatable_with_a_seed(site: Path, capsys: pytest.CaptureFi
 
 
 def test_the_end_of_the_context(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A prompt that does not fit is refused; a reply stops at the bound, with the tokens of a model that has more room."""
+    """A prompt that does not fit is refused; a reply stops at the bound."""
     assert main(["generate", str(site), "x" * 49, "--raw"]) == 2
-    assert "49 tokens" in (error := capsys.readouterr().err) and "48" in error
+    assert "49 tokens" in (error := capsys.readouterr().err)
+    assert "48" in error
     report = output(capsys, "generate", str(site), "x" * 40, "--raw", "--temperature", "0", "--max-tokens", "100")
     assert report["stats"]["finish_reason"] in ("length", "stop")
     if report["stats"]["finish_reason"] == "length":

@@ -164,12 +164,16 @@ CASES: Mapping[str, Case] = {
     "softmax": Case(ops.softmax, (f32(N, 9),), lambda x, n, m: softmax(x)),
     "softmax_symbolic": Case(ops.softmax, (f32(2, N, M),), lambda x, n, m: softmax(x)),
     "rms_norm": Case(
-        ops.rms_norm, (f32(N, 9), f32(9)),
-        lambda x, w, n, m: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w, {"eps": 1e-5},
+        ops.rms_norm,
+        (f32(N, 9), f32(9)),
+        lambda x, w, n, m: x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * w,
+        {"eps": 1e-5},
     ),
     "rms_norm_symbolic": Case(
-        ops.rms_norm, (f32(3, N), f32(N)),
-        lambda x, w, n, m: x / np.sqrt((x * x).sum(-1, keepdims=True) / max(n, 1) + 1e-5) * w, {"eps": 1e-5},
+        ops.rms_norm,
+        (f32(3, N), f32(N)),
+        lambda x, w, n, m: x / np.sqrt((x * x).sum(-1, keepdims=True) / max(n, 1) + 1e-5) * w,
+        {"eps": 1e-5},
     ),
     "row_sum": Case(ops.row_sum, (f32(N, 9),), lambda x, n, m: x.sum(-1)),
     "row_sum_symbolic": Case(ops.row_sum, (f32(N),), lambda x, n, m: x.sum(-1)),
@@ -184,22 +188,26 @@ CASES: Mapping[str, Case] = {
     "concat_columns": Case(
         ops.concat, (f32(2, N, 3), f32(2, N, 4)), lambda x, y, n, m: np.concatenate([x, y], 2), {"axis": 2}
     ),
-    "rope": Case(
-        ops.rope, _ROPE, lambda x, p, c, s, n, m: rotate(x, p, c, s, False), {"interleaved": False}, below=50
-    ),
+    "rope": Case(ops.rope, _ROPE, lambda x, p, c, s, n, m: rotate(x, p, c, s, False), {"interleaved": False}, below=50),
     "rope_interleaved": Case(
         ops.rope, _ROPE, lambda x, p, c, s, n, m: rotate(x, p, c, s, True), {"interleaved": True}, below=50
     ),
     "kv_append": Case(
-        ops.kv_append, (_CACHE, f32(N, 3, 5), *_TOKENS),
-        lambda c, x, p, s, n, m: append(c, x, p, s), below=48, zero=3,
+        ops.kv_append,
+        (_CACHE, f32(N, 3, 5), *_TOKENS),
+        lambda c, x, p, s, n, m: append(c, x, p, s),
+        below=48,
+        zero=3,
     ),
     "attention_scores": Case(
-        ops.attention_scores, (f32(N, 6, 5), _CACHE, *_TOKENS, Shape((M,))),
-        lambda q, k, p, s, n, m: scores(q, k, p, s, m, _SCALE), {"scale": _SCALE}, below=48,
+        ops.attention_scores,
+        (f32(N, 6, 5), _CACHE, *_TOKENS, Shape((M,))),
+        lambda q, k, p, s, n, m: scores(q, k, p, s, m, _SCALE),
+        {"scale": _SCALE},
+        below=48,
         zero=3,
     ),
     "attention_values": Case(
         ops.attention_values, (f32(6, N, M), _CACHE, i32(N)), lambda w, v, s, n, m: mixed(w, v, s), zero=2
     ),
-}  # fmt: skip
+}

@@ -55,9 +55,10 @@ def test_scores_of_grouped_heads(check: Check) -> None:
     q, cache = b.input("q", (1, 9, 64), "f32"), b.input("cache", (1, 2048, 3, 64), "f32")
     s = b.reduce("s", (9, 1, M + 1), (64,), lambda h, i, j, d: q[i, h, d] * cache[0, j, h // 3, d])
     y = b.compute(
-        "y", (9, 1, M + 1),
+        "y",
+        (9, 1, M + 1),
         lambda h, i, j: Select(less_equal(j, M), s[h, i, j] * 0.125, Literal(-1e30, "f32")),
-    )  # fmt: skip
+    )
     check(b.finish(y), [[0], [3], [63], [64], [2047]], rule="dots")
 
 

@@ -62,9 +62,10 @@ def test_scores_of_grouped_heads(check: Check) -> None:
     q, cache = b.input("q", (N, 9, 64), "f32"), b.input("cache", (1, 2048, 3, 64), "f32")
     s = b.reduce("s", (9, N, M + N), (64,), lambda h, i, j, d: q[i, h, d] * cache[0, j, h // 3, d])
     y = b.compute(
-        "y", (9, N, M + N),
+        "y",
+        (9, N, M + N),
         lambda h, i, j: Select(less_equal(j, M + i), s[h, i, j] * 0.125, Literal(-1e30, "f32")),
-    )  # fmt: skip
+    )
     check(b.finish(y), [[0, 1], [3, 31], [63, 33], [1920, 128]], rule="gemm")
 
 

@@ -23,7 +23,7 @@ from webrelax.compiler.tir import (
     less,
     less_equal,
     maximum,
-)  # fmt: skip
+)
 
 from .conftest import Check
 
@@ -63,13 +63,14 @@ def test_rope_reads_a_table_at_loaded_positions(check: Check) -> None:
     b = ProgramBuilder("rope")
     x, table, at = b.input("x", (N, 9, 64), "f32"), b.input("table", (2048, 64), "f32"), b.input("at", (N,), "i32")
     y = b.compute(
-        "y", (N, 9, 64),
+        "y",
+        (N, 9, 64),
         lambda i, h, d: Select(
             less(d, 32),
             x[i, h, d] * table[at[i], d % 32] - x[i, h, (d + 32) % 64] * table[at[i], d % 32 + 32],
             x[i, h, d] * table[at[i], d % 32] + x[i, h, (d + 32) % 64] * table[at[i], d % 32 + 32],
         ),
-    )  # fmt: skip
+    )
     positions = lambda s: (np.arange(s[N]) * 17 % 2048).astype(np.int32)  # noqa: E731
     check(b.finish(y), [[1], [5], [128]], {"at": positions}, rule="points")
 
@@ -111,10 +112,13 @@ def test_embedding_with_decode(check: Check) -> None:
     )
 
     table = b.compute(
-        "table", (100, 576),
-        lambda r, k: Cast("f32", Cast("i32", words[(r * 576 + k) // 4] << Cast("u32", Index(24 - k % 4 * 8))) >> 24)
-        * half(scales[(r * 576 + k) // 64] >> Cast("u32", Index((r * 576 + k) // 32 % 2 * 16))),
-    )  # fmt: skip
+        "table",
+        (100, 576),
+        lambda r, k: (
+            Cast("f32", Cast("i32", words[(r * 576 + k) // 4] << Cast("u32", Index(24 - k % 4 * 8))) >> 24)
+            * half(scales[(r * 576 + k) // 64] >> Cast("u32", Index((r * 576 + k) // 32 % 2 * 16)))
+        ),
+    )
     y = b.compute("y", (N, 576), lambda i, k: table[tokens[i], k])
     given = {
         "t": lambda s: (np.arange(s[N]) * 7 % 100).astype(np.int32),

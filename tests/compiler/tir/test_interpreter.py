@@ -69,9 +69,12 @@ FLOATS = normal(29), normal(29, seed=1)
 SIGNED = integers(29), integers(29)[::-1].copy()
 WORDS = integers(29, dtype="uint32"), integers(29, dtype="uint32")[::-1].copy()
 BINARY: list[tuple[str, Callable[[Array, Array], Any]]] = [
-    ("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("mul", lambda a, b: a * b),
-    ("max", np.maximum), ("min", np.minimum),
-]  # fmt: skip
+    ("add", lambda a, b: a + b),
+    ("sub", lambda a, b: a - b),
+    ("mul", lambda a, b: a * b),
+    ("max", np.maximum),
+    ("min", np.minimum),
+]
 
 
 @pytest.mark.parametrize(("op", "expected"), BINARY)
@@ -170,12 +173,16 @@ def test_every_half_is_widened_exactly() -> None:
 @pytest.mark.parametrize(
     ("expr", "expected"),
     [
-        (LOOP * 3 + N, lambda i, n: i * 3 + n), (LOOP // 2, lambda i, n: i // 2),
-        ((LOOP - 3) // 2, lambda i, n: (i - 3) // 2), ((LOOP - 3) % 2, lambda i, n: (i - 3) % 2),
-        (minimum(LOOP, N, 2), lambda i, n: min(i, n, 2)), (maximum(LOOP - 2, 0), lambda i, n: max(i - 2, 0)),
-        (LOOP * LOOP * N - 1, lambda i, n: i * i * n - 1), (as_expr(4), lambda i, n: 4),
+        (LOOP * 3 + N, lambda i, n: i * 3 + n),
+        (LOOP // 2, lambda i, n: i // 2),
+        ((LOOP - 3) // 2, lambda i, n: (i - 3) // 2),
+        ((LOOP - 3) % 2, lambda i, n: (i - 3) % 2),
+        (minimum(LOOP, N, 2), lambda i, n: min(i, n, 2)),
+        (maximum(LOOP - 2, 0), lambda i, n: max(i - 2, 0)),
+        (LOOP * LOOP * N - 1, lambda i, n: i * i * n - 1),
+        (as_expr(4), lambda i, n: 4),
     ],
-)  # fmt: skip
+)
 def test_index_expressions_are_values(expr: Expr, expected: Callable[[int, int], int]) -> None:
     stage = Stage(("y",), (Axis(LOOP, as_expr(5)),), (LOOP,), (Index(expr),))
     program = Program("p", (), (Buffer("y", (as_expr(5),), "i32"),), (stage,), symbols=(N,))
@@ -207,9 +214,12 @@ def test_contraction_where_factors_lack_loops() -> None:
     both = b.reduce("both", (), (3, 7), lambda i, k: left[i, k] * left[i, k])
     results = run(b.finish(vector, repeated, batch, scaled, both), [x, w, s])
     expected = [
-        x @ w, np.repeat(x[:, :1] * w[1] * 7, 2, 1), np.repeat((x.sum(1) * (x[:, 0] + x[:, 1]))[:, None], 2, 1),
-        (x + 1) @ (w * s), (x * x).sum(),
-    ]  # fmt: skip
+        x @ w,
+        np.repeat(x[:, :1] * w[1] * 7, 2, 1),
+        np.repeat((x.sum(1) * (x[:, 0] + x[:, 1]))[:, None], 2, 1),
+        (x + 1) @ (w * s),
+        (x * x).sum(),
+    ]
     for actual, one in zip(results, expected, strict=True):
         np.testing.assert_allclose(actual, one, rtol=1e-5, atol=1e-5)
 

@@ -39,16 +39,35 @@ def lowered(name: str) -> Program:
 
 
 OPERATOR_KINDS: Mapping[str, Kind] = {
-    "add": Kind.ELEMENTWISE, "add_row": Kind.ELEMENTWISE, "add_column": Kind.BROADCAST, "add_ones": Kind.ELEMENTWISE,
-    "add_scalar": Kind.ELEMENTWISE, "subtract": Kind.ELEMENTWISE, "multiply": Kind.ELEMENTWISE,
-    "silu": Kind.ELEMENTWISE, "linear": Kind.OUTPUT_FUSIBLE, "linear_vector": Kind.OUTPUT_FUSIBLE,
-    "linear_cube": Kind.OUTPUT_FUSIBLE, "linear_symbolic": Kind.OUTPUT_FUSIBLE, "softmax": Kind.REDUCTION,
-    "softmax_symbolic": Kind.REDUCTION, "rms_norm": Kind.REDUCTION, "row_sum": Kind.REDUCTION,
-    "reshape": Kind.INJECTIVE, "reshape_symbolic": Kind.INJECTIVE, "flatten": Kind.INJECTIVE,
-    "transpose": Kind.INJECTIVE, "take": Kind.INJECTIVE, "last_row": Kind.INJECTIVE, "concat": Kind.INJECTIVE,
-    "rope": Kind.INJECTIVE, "rope_interleaved": Kind.INJECTIVE, "kv_append": Kind.OPAQUE,
-    "attention_scores": Kind.OUTPUT_FUSIBLE, "attention_values": Kind.OUTPUT_FUSIBLE,
-}  # fmt: skip
+    "add": Kind.ELEMENTWISE,
+    "add_row": Kind.ELEMENTWISE,
+    "add_column": Kind.BROADCAST,
+    "add_ones": Kind.ELEMENTWISE,
+    "add_scalar": Kind.ELEMENTWISE,
+    "subtract": Kind.ELEMENTWISE,
+    "multiply": Kind.ELEMENTWISE,
+    "silu": Kind.ELEMENTWISE,
+    "linear": Kind.OUTPUT_FUSIBLE,
+    "linear_vector": Kind.OUTPUT_FUSIBLE,
+    "linear_cube": Kind.OUTPUT_FUSIBLE,
+    "linear_symbolic": Kind.OUTPUT_FUSIBLE,
+    "softmax": Kind.REDUCTION,
+    "softmax_symbolic": Kind.REDUCTION,
+    "rms_norm": Kind.REDUCTION,
+    "row_sum": Kind.REDUCTION,
+    "reshape": Kind.INJECTIVE,
+    "reshape_symbolic": Kind.INJECTIVE,
+    "flatten": Kind.INJECTIVE,
+    "transpose": Kind.INJECTIVE,
+    "take": Kind.INJECTIVE,
+    "last_row": Kind.INJECTIVE,
+    "concat": Kind.INJECTIVE,
+    "rope": Kind.INJECTIVE,
+    "rope_interleaved": Kind.INJECTIVE,
+    "kv_append": Kind.OPAQUE,
+    "attention_scores": Kind.OUTPUT_FUSIBLE,
+    "attention_values": Kind.OUTPUT_FUSIBLE,
+}
 
 
 @pytest.mark.parametrize(("name", "kind"), OPERATOR_KINDS.items())
@@ -118,12 +137,20 @@ def build(kind: str) -> Program:
 
 
 SHAPED: Mapping[str, Kind] = {
-    "bias": Kind.ELEMENTWISE, "stencil": Kind.INJECTIVE, "last": Kind.INJECTIVE,
-    "subset out of order": Kind.INJECTIVE, "spread": Kind.BROADCAST, "constant": Kind.ELEMENTWISE,
-    "row maximum": Kind.REDUCTION, "row dot": Kind.OUTPUT_FUSIBLE, "scaled sum": Kind.REDUCTION,
-    "dot, then its square root": Kind.OUTPUT_FUSIBLE, "dot, then spread": Kind.REDUCTION, "two results": Kind.OPAQUE,
+    "bias": Kind.ELEMENTWISE,
+    "stencil": Kind.INJECTIVE,
+    "last": Kind.INJECTIVE,
+    "subset out of order": Kind.INJECTIVE,
+    "spread": Kind.BROADCAST,
+    "constant": Kind.ELEMENTWISE,
+    "row maximum": Kind.REDUCTION,
+    "row dot": Kind.OUTPUT_FUSIBLE,
+    "scaled sum": Kind.REDUCTION,
+    "dot, then its square root": Kind.OUTPUT_FUSIBLE,
+    "dot, then spread": Kind.REDUCTION,
+    "two results": Kind.OPAQUE,
     "in place, the whole": Kind.OPAQUE,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "kind"), SHAPED.items())

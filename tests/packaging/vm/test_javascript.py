@@ -79,10 +79,13 @@ def test_the_wrapper(vm_wasm: Path, tmp_path: Path) -> None:
         "count": [True, "function main takes 1 arguments and got 5000"],
         "rows": [True, "the call needs more than the 1 table rows it was given"],
         "resume": [True, "the VM is not suspended, so it cannot resume"],
-        "damaged": [True, f"the module's sections need {module.stat().st_size} bytes and it has "
-                          f"{module.stat().st_size - 1}: it is damaged"],
+        "damaged": [
+            True,
+            f"the module's sections need {module.stat().st_size} bytes and it has "
+            f"{module.stat().st_size - 1}: it is damaged",
+        ],
         "grown": [True, "the module does not begin with WRVM: it is damaged or not a module"],
         "tooLarge": [False, "the model's program has 16777217 bytes, more than the limit of 16777216"],
         "unloaded": [True, "no module is loaded"],
         "again": first,
-    }  # fmt: skip
+    }
