@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .errors import WebrelaxError
 from .executable import Argument, BindingSet, CompiledKernel, DeviceBuffer, EntryPoint, Executable
-from .ir import CallTIR, Constant, Function, MakeTuple, Module, Name, Place, Shape, Tensor, print_value
+from .ir import CallTIR, Constant, Function, GetItem, MakeTuple, Module, Name, Place, Shape, Tensor, print_value
 from .ir.liveness import allocated_outputs
 from .schedule import Kernel, check_bindings, merge_bindings, schedule
 from .symbolic import Add, Const, Expr, FloorDiv, FloorMod, Max, Min, Mul, Var, as_expr, as_int, substitute, upper_bound
@@ -139,6 +139,8 @@ class _FunctionCode:
         for binding in self.function.body.bindings:
             if isinstance(binding.value, CallTIR):
                 self._call(binding.name.name, binding.value, binding.places)
+            elif isinstance(binding.value, GetItem):
+                self.values[binding.name.name] = (self._regions(binding.value.tuple_value)[binding.value.index],)
             elif isinstance(binding.value, MakeTuple):
                 self.values[binding.name.name] = tuple(self._regions(a)[0] for a in binding.value.fields)
                 self.tuples[binding.name.name] = tuple(map(str, binding.value.fields))

@@ -75,7 +75,8 @@ class Grouping:
         if self._kind(at) in POINTWISE:
             return all(self._may_inline(at, user) for user in self.users[at])
         if self._kind(at) in ANCHORS:
-            return not any(self._kind(m) in ANCHORS for m in members) and self._is_epilogue(at, members)
+            anchors = [m for m in members if self._kind(m) in ANCHORS]
+            return not anchors and self._is_epilogue(at, members)
         return False
 
     def _may_inline(self, at: int, user: int) -> bool:
@@ -118,6 +119,14 @@ class Grouping:
                 return False
             dependent.add(member)
         return True
+
+    def _is_twin(self, a: int, b: int) -> bool:
+        """Whether two matmuls read the same operand and run over the same domain, so that one kernel keeps both sums."""
+        if not self._kind(a) == self._kind(b) == Kind.OUTPUT_FUSIBLE or not self._same_shape(a, b):
+            return False
+        first, second = (self._program(at).stages[0].reduce for at in (a, b))
+        same = len(first) == len(second) and all(prove_equal(x.extent, y.extent) for x, y in zip(first, second, strict=True))
+        return same and bool(set(self._call(a).args) & set(self._call(b).args))
 
     def _same_shape(self, a: int, b: int) -> bool:
         shapes = [

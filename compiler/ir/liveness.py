@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..tir import Program
-from .expr import Atom, Binding, Block, CallTIR, If, Name, atoms
+from .expr import Atom, Binding, Block, CallTIR, GetItem, If, MakeTuple, Name, atoms
 
 
 @dataclass(frozen=True)
@@ -50,34 +50,51 @@ def allocated_outputs(call: CallTIR, program: Program) -> tuple[int, ...]:
     return tuple(at for at, buffer in enumerate(program.outputs) if buffer.name not in in_place)
 
 
+Owners = frozenset[tuple[str, int]]
+
+
 def tensor_lives(block: Block, programs: Mapping[str, Program]) -> Tensors:
     """Analyses a block of tensor-program calls."""
-    owners: dict[str, frozenset[tuple[str, int]]] = {}
+    owners: dict[str, Owners] = {}
+    fields: dict[str, tuple[Owners, ...]] = {}
     born: dict[tuple[str, int], int] = {}
     dies: dict[tuple[str, int], int] = {}
     order = tuple(linear(block))
 
-    def of(atom: Atom) -> frozenset[tuple[str, int]]:
+    def of(atom: Atom) -> Owners:
         return owners.get(atom.name, frozenset()) if isinstance(atom, Name) else frozenset()
 
     for at, binding in enumerate(order):
         name, value = binding.name.name, binding.value
+        if isinstance(value, GetItem) and str(value.tuple_value) in fields:
+            # Taking a field apart is no use of the others.
+            owners[name] = fields[str(value.tuple_value)][value.index]
+            continue
         for atom in deep_atoms(binding):
             for tensor in of(atom):
                 dies[tensor] = at
         if isinstance(value, CallTIR):
-            program = programs[value.program]
-            mine = {(name, out) for out in allocated_outputs(value, program)}
-            for tensor in mine:
-                born[tensor] = dies[tensor] = at
-            sources = {source for _, source in program.in_place}
-            inputs = zip(program.inputs, value.args, strict=True)
-            carried = [of(atom) for buffer, atom in inputs if buffer.name in sources]
-            owners[name] = frozenset(mine).union(*carried)
+            fields[name] = _results(name, value, programs[value.program], of)
+            owners[name] = frozenset().union(*fields[name])
+            for tensor in owners[name]:
+                born.setdefault(tensor, at)
+                dies[tensor] = at
         elif isinstance(value, If):
             owners[name] = of(value.then.result) | of(value.orelse.result)
         else:
             owners[name] = frozenset().union(*(of(a) for a in atoms(value)))
+            if isinstance(value, MakeTuple):
+                fields[name] = tuple(of(a) for a in value.fields)
     for tensor in of(block.result):
         dies[tensor] = len(order)
     return Tensors(owners, born, dies, order, len(order))
+
+
+def _results(name: str, call: CallTIR, program: Program, of: Callable[[Atom], Owners]) -> tuple[Owners, ...]:
+    """For each output of a call the tensors that it may stand for: its own, or those of the input that it overwrites."""
+    inputs = {b.name: atom for b, atom in zip(program.inputs, call.args, strict=True)}
+    sources = dict(program.in_place)
+    return tuple(
+        of(inputs[sources[buffer.name]]) if buffer.name in sources else frozenset({(name, at)})
+        for at, buffer in enumerate(program.outputs)
+    )
