@@ -14,7 +14,7 @@ DEBIAN := packaging/setup/debian.sh
 # The script and not `python -m pytest`: the folder packaging/ must not come first on Python's path.
 PYTEST := $(BIN)/pytest
 PYTHON_SOURCES := $(shell find compiler packaging -name '*.py' -o -name '*.jinja' 2>/dev/null)
-PAGE_SOURCES := $(wildcard web/*.js web/*.html web/*.css web/*.svg web/*.webmanifest)
+PAGE_SOURCES := $(wildcard web/*.js web/*.html web/*.css web/*.svg web/*.webmanifest packaging/vm/*.cpp packaging/vm/*.h)
 
 .PHONY: help setup demo test test-fast test-firefox lint format bench clean test-setup vm system-build system-test \
         system-firefox
@@ -108,6 +108,7 @@ web/vendor/jinja.js: node_modules/.package-lock.json
 	done
 
 vm: system-build $(STAMPS)/native
+	@[ -e web/vm.wasm ] || echo "setup: compiling the virtual machine to web/vm.wasm"
 	@$(BIN)/python -P -m webrelax.packaging.vm
 
 $(MODEL): | $(STAMPS)/native

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .errors import WebrelaxError
 from .executable import Argument, BindingSet, CompiledKernel, DeviceBuffer, EntryPoint, Executable
-from .ir import CallTIR, Constant, Function, GetItem, MakeTuple, Module, Name, Place, Shape, Tensor, print_value
+from .ir import (
+    CallLibrary,
+    CallTIR,
+    Constant,
+    Function,
+    GetItem,
+    MakeTuple,
+    Module,
+    Name,
+    Place,
+    ProgramCall,
+    Shape,
+    Tensor,
+    calls_program,
+    print_value,
+)
 from .ir.liveness import allocated_outputs
+from .passes.dispatch_library import Routine
+from .passes.plan_memory import fixed_size
 from .schedule import Kernel, check_bindings, merge_bindings, schedule
 from .symbolic import Add, Const, Expr, FloorDiv, FloorMod, Max, Min, Mul, Var, as_expr, as_int, substitute, upper_bound
 from .target import Target
 from .tir import Buffer, Program
 from .vm import Instruction, VMFunction, VMModule
 from .wgsl import KernelSource, emit
+from .wgsl.template import TemplateRoutine, render
 
 INPUTS = "inputs"
 
 
-def generate(module: Module, target: Target, passes: Mapping[str, str], unplanned: Mapping[str, int]) -> Executable:
+def generate(
+    module: Module,
+    target: Target,
+    routines: Iterable[Routine],
+    stages: Mapping[str, Module],
+    unplanned: Mapping[str, int],
+) -> Executable:
     """The executable of a module that went through all passes. Raises WebrelaxError for what the VM cannot do yet."""
-    context = _Context(module, target)
+    context = _Context(module, target, {routine.name: routine for routine in routines})
     for name, size in module.storages.items():
-        context.buffer(name, "storage", size)
+        context.buffer(name, "storage", fixed_size(name, size))
     functions = [_FunctionCode(context, f, index) for index, f in enumerate(module.functions.values())]
     bytecode = [f.run() for f in functions]
     context.finish_inputs()
@@ -42,7 +66,7 @@ def generate(module: Module, target: Target, passes: Mapping[str, str], unplanne
         tuple(context.buffers.values()),
         {f.function.name: f.entry() for f in functions},
         vm,
-        dict(passes),
+        dict(stages),
         dict(unplanned),
     )
 
@@ -53,6 +77,7 @@ class _Context:
 
     module: Module
     target: Target
+    routines: Mapping[str, Routine]
     buffers: dict[str, DeviceBuffer] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
     kernels: dict[tuple[str, str], CompiledKernel] = field(default_factory=dict)
@@ -98,6 +123,23 @@ class _Context:
     def binding_set(self, bindings: BindingSet) -> int:
         return self.sets.setdefault(bindings, len(self.sets))
 
+    def library_kernel(self, call: CallLibrary, slots: tuple[int, ...]) -> int:
+        """The number of the kernel of a routine, linked by its name. Raises WebrelaxError if there is none."""
+        key = (call.routine, call.program, call.attributes, slots)
+        if key not in self._emitted:
+            routine, program = self.routines.get(call.routine), self.module.programs[call.program]
+            if not isinstance(routine, TemplateRoutine):
+                raise WebrelaxError(f"the library has no WGSL routine {call.routine!r}: compile with its table")
+            symbols = dict(zip(program.symbols, slots, strict=True))
+            source, grid = render(routine, program, dict(call.attributes), symbols, self.table_vec4s, self.target)
+            self._emitted[key] = self._add(CompiledKernel(source, call.program, slots, grid, ()))
+        return self._emitted[key]
+
+    def _add(self, kernel: CompiledKernel) -> int:
+        same = (kernel.source.name, kernel.source.wgsl)
+        self.kernels.setdefault(same, kernel)
+        return list(self.kernels).index(same)
+
     def kernel(self, program: Program, slots: tuple[int, ...], merged: tuple[tuple[int, ...], ...]) -> int:
         """The number of the kernel for a program whose symbols stand in these slots of the table."""
         key = (program.name, slots, merged)
@@ -108,9 +150,7 @@ class _Context:
             kernel = merge_bindings(scheduled, merged) if merged else scheduled
             check_bindings(kernel, self.target)
             source: KernelSource = emit(kernel, dict(zip(program.symbols, slots, strict=True)), self.table_vec4s)
-            same = (source.name, source.wgsl)
-            self.kernels.setdefault(same, CompiledKernel(source, program.name, slots, kernel.grid, merged))
-            self._emitted[key] = list(self.kernels).index(same)
+            self._emitted[key] = self._add(CompiledKernel(source, program.name, slots, kernel.grid, merged))
         return self._emitted[key]
 
 
@@ -137,7 +177,7 @@ class _FunctionCode:
         for expr in self.function.slots:
             self.evaluate(expr)
         for binding in self.function.body.bindings:
-            if isinstance(binding.value, CallTIR):
+            if calls_program(binding.value):
                 self._call(binding.name.name, binding.value, binding.places)
             elif isinstance(binding.value, GetItem):
                 self.values[binding.name.name] = (self._regions(binding.value.tuple_value)[binding.value.index],)
@@ -282,7 +322,7 @@ class _FunctionCode:
             return self.values[atom.name]
         return (self.memory[atom.name],)
 
-    def _call(self, name: str, call: CallTIR, places: tuple[Place, ...]) -> None:
+    def _call(self, name: str, call: ProgramCall, places: tuple[Place, ...]) -> None:
         program = self.context.module.programs[call.program]
         inputs = [self._regions(a)[0] for a in call.args]
         by_name = {b.name: r for b, r in zip(program.inputs, inputs, strict=True)}
@@ -292,11 +332,15 @@ class _FunctionCode:
         outputs = [placed[at] if at in placed else by_name[sources[b.name]] for at, b in enumerate(program.outputs)]
         self.values[name] = tuple(outputs)
         regions = [*inputs, *(placed[at] for at in fresh)]
-        merged = _same_memory(regions)
+        # A routine declares each of its buffers, and writes none of them under two names.
+        merged = _same_memory(regions) if isinstance(call, CallTIR) else ()
         dropped = {at for group in merged for at in group[1:]}
         bindings = tuple(r for at, r in enumerate(regions) if at not in dropped)
         slots = tuple(self.slot_of[e] for e in call.sym_args)
-        kernel = self.context.kernel(program, slots, merged)
+        if isinstance(call, CallLibrary):
+            kernel = self.context.library_kernel(call, slots)
+        else:
+            kernel = self.context.kernel(program, slots, merged)
         symbols: dict[Expr, Expr | int] = dict(zip(program.symbols, call.sym_args, strict=True))
         grid = list(self.context.kernels.values())[kernel].grid
         x, y, z = (self.evaluate(substitute(g, symbols)) for g in grid)
@@ -304,8 +348,8 @@ class _FunctionCode:
 
     def _place(self, place: Place) -> tuple[int, int, int]:
         kind = "storage" if place.storage in self.context.module.storages else "output"
-        size = place.offset + place.size if kind == "output" else self.context.module.storages[place.storage]
-        return self.context.buffer(place.storage, kind, size), place.offset, place.size
+        size = fixed_size(place.storage, place.size)
+        return self.context.buffer(place.storage, kind, place.offset + size), place.offset, size
 
 
 def _dimension(dim: Expr) -> int | str:

@@ -65,7 +65,7 @@ BindingSet = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """A compiled module. `passes` holds its text after each pass, `unplanned` bytes by function without reuse."""
+    """A compiled module. `stages` holds it as it was after each pass, `unplanned` bytes by function without reuse."""
 
     module: Module
     kernels: tuple[CompiledKernel, ...]
@@ -73,7 +73,7 @@ class Executable:
     buffers: tuple[DeviceBuffer, ...]
     functions: Mapping[str, EntryPoint]
     bytecode: VMModule
-    passes: Mapping[str, str]
+    stages: Mapping[str, Module]
     unplanned: Mapping[str, int]
 
     def bytes_of(self, kind: str) -> int:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .codegen import generate
 from .executable import Executable
 from .fusion.fuse_ops import fuse_ops
 from .fusion.fuse_tir import fuse_tir
-from .ir import Module, print_module, verify
+from .fusion.merge_parallel import merge_parallel
+from .ir import Module, verify
 from .passes.dce import eliminate_dead_code
+from .passes.dispatch_library import Entry, dispatch_library
 from .passes.legalize import legalize
 from .passes.lower_shapes import lower_shapes
 from .passes.plan_memory import plan_memory, unplanned_bytes
 from .target import WEBGPU, Target
+from .wgsl.library import LIBRARY
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +28,17 @@ class Pass:
     run: Callable[[Module, Target], Module]
 
 
+def dispatching(library: Sequence[Entry]) -> Pass:
+    """The first pass, with the table that it looks operators up in."""
+    return Pass("dispatch_library", lambda module, target: dispatch_library(module, target, library))
+
+
 PASSES: tuple[Pass, ...] = (
+    dispatching(LIBRARY),
     Pass("legalize", lambda module, _: legalize(module)),
     Pass("fuse_ops", fuse_ops),
     Pass("fuse_tir", lambda module, _: fuse_tir(module)),
+    Pass("merge_parallel", merge_parallel),
     Pass("eliminate_dead_code", lambda module, _: eliminate_dead_code(module)),
     Pass("plan_memory", plan_memory),
     Pass("lower_shapes", lambda module, _: lower_shapes(module)),
@@ -45,11 +55,16 @@ def lower(module: Module, target: Target = WEBGPU, passes: Iterable[Pass] = PASS
         yield step.name, module
 
 
-def compile(module: Module, target: Target = WEBGPU) -> Executable:
-    """Compiles a module. Raises WebrelaxError where the target's limits do not allow it."""
-    texts, unplanned = {}, {}
-    for name, module in lower(module, target):  # noqa: B020 - the last module is the result
-        texts[name] = print_module(module)
+def compile(module: Module, target: Target = WEBGPU, library: Sequence[Entry] = LIBRARY) -> Executable:
+    """Compiles a module. Raises WebrelaxError where the target's limits do not allow it.
+
+    `library` is the table of routines, first match first; without any, all kernels are generated.
+    """
+    stages, unplanned = {}, {}
+    passes = (dispatching(library), *PASSES[1:])
+    for name, module in lower(module, target, passes):  # noqa: B020 - the last module is the result
+        stages[name] = module
         if name == "eliminate_dead_code":
             unplanned = unplanned_bytes(module)
-    return generate(module, target, texts, unplanned)
+    routines = [routine for entry in library for routine in entry.routines]
+    return generate(module, target, routines, stages, unplanned)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from . import ir, symbolic, tir
 from .errors import WebrelaxError
@@ -73,6 +75,14 @@ _NAMES = {
 _CLASSES = {name: cls for cls, name in _NAMES.items()}
 
 
+# What a text in a field of this name may be.
+_WORDS: dict[str, tuple[Any, ...]] = {
+    "op": (*tir.UNARY, *tir.BINARY, *tir.COMPARE),
+    "type": (*tir.DTYPE_BYTES, "bool"),
+    "dtype": (*tir.DTYPE_BYTES, None),
+}
+
+
 def to_json(value: Any) -> dict[str, Any]:
     """Encodes a module, or a tuple of modules, kernels and programs. Raises TypeError for what was not lowered."""
     nodes: list[Any] = []
@@ -114,7 +124,7 @@ def _content(item: Any) -> tuple[Any, ...]:
 
 
 def from_json(data: Any) -> Any:
-    """Decodes what `to_json` gave. Raises WebrelaxError where the data are damaged."""
+    """Decodes what `to_json` gave. Raises WebrelaxError where the data are damaged: a field has another type, too."""
     try:
         nodes: list[Any] = []
 
@@ -123,7 +133,7 @@ def from_json(data: Any) -> Any:
                 return item
             ((kind, content),) = item.items()
             if kind == "ref":
-                return nodes[content]
+                return nodes[range(len(nodes))[content]]
             if kind == "tuple":
                 return tuple(decode(i) for i in content)
             return {decode(k): decode(v) for k, v in content}
@@ -131,14 +141,43 @@ def from_json(data: Any) -> Any:
         for name, *content in data["nodes"]:
             nodes.append(_make(_CLASSES[name], [decode(part) for part in content]))
         return decode(data["root"])
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise WebrelaxError(f"the stored program is damaged ({error!r}): build the site again") from error
 
 
 def _make(cls: Any, content: list[Any]) -> Any:
+    for value, (name, hint) in zip(content, _hints(cls).items(), strict=True):
+        if not _is_a(value, hint) or (name in _WORDS and value not in _WORDS[name]):
+            raise TypeError(f"the {name} of a {cls.__name__} is a {type(value).__name__}: {str(value)[:40]!r}")
     if cls in (ir.Shape, ir.Tensor):
         record = object.__new__(cls)
         for f, value in zip(fields(cls), content, strict=True):
             object.__setattr__(record, f.name, value)
         return record
     return cls(*content)
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """The declared types of what `_content` gives."""
+    if is_dataclass(cls):
+        hints = get_type_hints(cls)
+        return {f.name: hints[f.name] for f in fields(cls)}
+    return {name: hint for name, hint in get_type_hints(cls.__init__).items() if name != "return"}
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value has a declared type."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_is_a(value, part) for part in parts)
+    if kind is Any or getattr(kind, "_is_protocol", False):
+        return True
+    if kind is tuple and isinstance(value, tuple):
+        if parts[-1:] == (...,):
+            return all(_is_a(item, parts[0]) for item in value)
+        return len(value) == len(parts) and all(map(_is_a, value, parts))
+    if kind is Mapping and isinstance(value, dict):
+        return all(_is_a(k, parts[0]) and _is_a(v, parts[1]) for k, v in value.items())
+    # A bool is no int here.
+    return isinstance(value, kind) and (kind is bool or not isinstance(value, bool))

@@ -20,6 +20,8 @@ class Target:
     binding_size: int = 128 << 20
     buffer_size: int = 256 << 20
     offset_alignment: int = 256
+    # A kernel makes no more threads than this out of one that has enough of them: a thread with more to do loads less.
+    parallel_threads: int = 2048
 
 
 WEBGPU = Target()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -59,13 +61,27 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """An empty tab with storage of its own. A test fails if the page throws an error that nothing catches."""
-    context = browser.new_context()
+@contextlib.contextmanager
+def opened(browser: Browser, **options: Any) -> Iterator[Page]:
+    """An empty tab with storage of its own. It is an error if the page throws one that nothing catches."""
+    # Playwright evaluates in the page, which the page's security policy forbids: test_security.py keeps to the policy.
+    context = browser.new_context(bypass_csp=True, **options)
     tab = context.new_page()
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     yield tab
     context.close()
     assert errors == []
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with opened(browser) as tab:
+        yield tab
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Browser) -> Iterator[Page]:
+    """One tab for all tests of a module, for what takes long to load."""
+    with opened(browser) as tab:
+        yield tab

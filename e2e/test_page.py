@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, Response, expect
 
 from webrelax.packaging.serve import serving
 
+from .conftest import opened
 from .toy import ANSWER, NAME, build_toy_site
 
 FIRST_PARAGRAPH = ANSWER.split("\n\n")[0]
@@ -187,22 +188,31 @@ def test_settings_are_kept(page: Page, toy: str) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height"), [(320, 568), (390, 844), (1280, 800)])
 def test_nothing_overflows_or_jumps(browser: Browser, toy: str, scheme: str, width: int, height: int) -> None:
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
-    )
+    with opened(browser, viewport={"width": width, "height": height}, color_scheme=scheme) as page:
+        page.add_init_script("""
+          window.shift = 0;
+          new PerformanceObserver((list) => { for (const entry of list.getEntries()) window.shift += entry.value; })
+            .observe({ type: "layout-shift", buffered: true });
+        """)
+        open_page(page, toy)
+        page.wait_for_timeout(100)
+        assert page.evaluate("window.shift") < 0.01
+        ask(page, "A question " * 20)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
+        box = page.locator("#prompt").bounding_box()
+        assert box
+        assert box["y"] + box["height"] <= height
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_long_model_name_fits_a_phone(browser: Browser, tmp_path: Path, names: int) -> None:
+    long = tuple(f"An-Instructed-Model-Of-135M-{at}.Q4_1" for at in range(names))
+    context = browser.new_context(viewport={"width": 320, "height": 568})
     page = context.new_page()
-    page.add_init_script("""
-      window.shift = 0;
-      new PerformanceObserver((list) => { for (const entry of list.getEntries()) window.shift += entry.value; })
-        .observe({ type: "layout-shift", buffered: true });
-    """)
-    open_page(page, toy)
-    page.wait_for_timeout(100)
-    assert page.evaluate("window.shift") < 0.01
-    ask(page, "A question " * 20)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
-    box = page.locator("#prompt").bounding_box()
-    assert box
-    assert box["y"] + box["height"] <= height
+    with serving(build_toy_site(tmp_path / "site", names=long)) as address:
+        open_page(page, address)
+        button = page.locator("#settings-button").bounding_box()
     context.close()
+    assert button
+    assert button["x"] + button["width"] <= 320

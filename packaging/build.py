@@ -6,9 +6,10 @@ import argparse
 import json
 import re
 import shutil
-import tempfile
+from fnmatch import fnmatch
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..compiler.errors import WebrelaxError
 from ..compiler.frontend import tokenizer_files
@@ -17,6 +18,11 @@ from ..compiler.frontend.load import load_gguf
 from ..compiler.pipeline import compile
 from ..compiler.target import WEBGPU
 from .bundle import ModelInfo, write_bundle
+from .chat import render_chat
+from .site import check_output, install, workspace
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 # What of web/ is not for the page.
 _NOT_SERVED = ("*.py", "*.d.ts", "tsconfig.json", "package.json", "__pycache__", ".*")
@@ -40,71 +46,78 @@ def build(
 ) -> Path:
     """Builds a site, or adds a model to one, and returns the model's folder.
 
-    Nothing is left in `output` when it fails: files are written beside it and moved there at the end.
-    Raises WebrelaxError.
+    When it fails, `output` stays as it was. Raises WebrelaxError.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
-
+    title = _name(model.stem if name is None else name)
     file, loaded = load_gguf(model, context)
-    title = _name(name or model.stem)
-    folder = output / "models" / title
-    if folder.exists() and not force:
-        raise WebrelaxError(f"{folder} exists already: give another --name, or --force to replace it")
-    if output.exists() and not output.is_dir():
-        raise WebrelaxError(f"{output} is a file: give a folder with -o")
     texts = tokenizer_files(file)
+    _check_template(texts["tokenizer_config.json"], model)
     chunk = min(prefill_chunk, loaded.context)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
-        compiling = bar.add_task("compiling", total=None)
+    with workspace(output) as scratch, _progress(quiet) as bar:
+        staged = scratch / "site"
+        page = copy_page(staged)
+        check_output(output, title, page, force)
+        compiling = bar.add_task("compiling", total=None, amount="")
         exported = export_decoder(loaded.model, loaded.context, chunk)
         executable = compile(exported.module, WEBGPU)
-        bar.update(compiling, description=f"compiled {len(executable.kernels)} kernels", total=1, completed=1)
-        packing = bar.add_task("packing weights", total=executable.bytes_of("weight"))
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as scratch:
-            fresh = Path(scratch) / "model"
-            fresh.mkdir()
-            info = ModelInfo(title, loaded.architecture, loaded.context, chunk, loaded.vocabulary)
-            write_bundle(
-                fresh, executable, WEBGPU, info, loaded.weights, texts, lambda done: bar.update(packing, advance=done)
-            )
-            _install(fresh, folder, output)
-    return folder
+        bar.update(compiling, description="compiled", amount=f"{len(executable.kernels)} kernels", total=1, completed=1)
+        packing = bar.add_task("packing", total=executable.bytes_of("weight"), amount="")
+        fresh = staged / "models" / title
+        fresh.mkdir(parents=True)
+        info = ModelInfo(title, loaded.architecture, loaded.context, chunk, loaded.vocabulary)
+        write_bundle(fresh, executable, WEBGPU, info, loaded.weights, texts, lambda done: bar.advance(packing, done))
+        size = f"{sum(p.stat().st_size for p in fresh.glob('weights-*')) / 2**20:.1f} MiB of weights"
+        bar.update(packing, description="packed", amount=size)
+        install(staged, output, title, page, force)
+    return output / "models" / title
 
 
-def _install(fresh: Path, folder: Path, site: Path) -> None:
-    """Moves a finished model folder into the site and brings the page up to date."""
-    new_site = not site.exists()
-    try:
-        site.mkdir(parents=True, exist_ok=True)
-        copy_page(site)
-        folder.parent.mkdir(exist_ok=True)
-        if folder.exists():
-            shutil.rmtree(folder)
-        fresh.rename(folder)
-        models = sorted(p.parent.name for p in folder.parent.glob("*/manifest.json"))
-        (site / "models.json").write_text(json.dumps({"models": models}) + "\n")
-    except BaseException:
-        if new_site:
-            shutil.rmtree(site, ignore_errors=True)
-        raise
+def _check_template(tokenizer_config: bytes, model: Path) -> None:
+    """Refuses a chat template that fails on the plainest conversation: the page could not answer anything."""
+    config = json.loads(tokenizer_config)
+    if config.get("chat_template"):
+        try:
+            render_chat(config, [{"role": "user", "content": "Hello"}])
+        except WebrelaxError as error:
+            raise WebrelaxError(f"{model}: {error}; mend 'tokenizer.chat_template' in the file or remove it") from error
 
 
-def copy_page(site: Path) -> None:
-    """Copies the page and the run time into the site. Raises WebrelaxError where the VM was not built."""
+def _progress(quiet: bool) -> Progress:
+    """Bars on a terminal's stderr; a task's `amount` is what it has done, in words."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, disable=quiet or not console.is_terminal)
+
+
+def copy_page(site: Path) -> frozenset[str]:
+    """Copies the page and the run time into the site; the paths of the files there, with slashes.
+
+    Raises WebrelaxError where the VM was not built.
+    """
     with as_file(files("webrelax.packaging.web")) as web:
         if not (web / "vm.wasm").exists():
             raise WebrelaxError(
                 "the run time's vm.wasm is missing from the installation: run `make setup`, or install a release"
             )
-        shutil.copytree(web, site, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*_NOT_SERVED))
+        page = [p.relative_to(web) for p in web.rglob("*") if p.is_file()]
+        page = [p for p in page if not any(fnmatch(part, unserved) for part in p.parts for unserved in _NOT_SERVED)]
+        for path in page:
+            (site / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(web / path, site / path)
+        return frozenset(path.as_posix() for path in page)
 
 
 def _name(text: str) -> str:
     """A folder name that is safe in a path and in a URL."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:80]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:80].strip("-.")
     if not name:
         raise WebrelaxError(f"{text!r} has no letter or digit to name the model by: give --name")
     return name

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..compiler.errors import WebrelaxError
 from ..compiler.executable import Argument, EntryPoint, Executable
-from ..compiler.serialize import to_json
 from ..compiler.target import Target
 from ..compiler.vm import encode
 from . import __version__
+from .stored import program_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,13 +53,7 @@ def write_bundle(
     files: dict[str, bytes] = {
         "module.bin": encode(executable.bytecode),
         f"kernels-{target.profile}.json": _json({"kernels": [_kernel(k) for k in executable.kernels]}),
-        f"program-{target.profile}.json": _json(
-            {
-                "program": to_json((executable.module, executable.kernels)),
-                "passes": dict(executable.passes),
-                "unplanned": dict(executable.unplanned),
-            }
-        ),
+        f"program-{target.profile}.json": _json(program_file(executable, target)),
         **extra_files,
     }
     listed: dict[str, dict[str, Any]] = {}

@@ -8,14 +8,16 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ..compiler.errors import WebrelaxError
 from ..compiler.executable import CompiledKernel
-from ..compiler.ir import Atom, CallTIR, Constant, Function, Module, all_bindings
+from ..compiler.ir import Atom, Constant, Function, Module, ProgramCall, all_bindings, calls_program
 from ..compiler.ir.liveness import allocated_outputs
 from ..compiler.symbolic import Opaque, Var, evaluate, walk
 from ..compiler.tir import Buffer, Load, Program
+from .engine import gpu_errors
 from .reader import Bundle, open_bundle
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             {
                 "kernel": kernel.source.name,
                 "cases": len(cases),
-                "difference": worst.difference,
+                "difference": worst.difference if isfinite(worst.difference) else None,  # JSON has no infinity
                 "symbols": dict(worst.symbols),
                 "passed": not bad,
             }
@@ -96,12 +98,12 @@ def check_kernel(bundle: Bundle, kernel: CompiledKernel, weights: Mapping[str, A
     return cases
 
 
-def _call_site(module: Module, kernel: CompiledKernel) -> tuple[Function, CallTIR]:
+def _call_site(module: Module, kernel: CompiledKernel) -> tuple[Function, ProgramCall]:
     """A call that uses the kernel: the program with its symbols in the kernel's slots."""
     for function in module.functions.values():
         for binding in all_bindings(function.body):
             call = binding.value
-            if not isinstance(call, CallTIR) or call.program != kernel.program:
+            if not calls_program(call) or call.program != kernel.program:
                 continue
             if tuple(function.slots.index(e) for e in call.sym_args) == kernel.slots:
                 return function, call
@@ -132,7 +134,7 @@ def assignments(function: Function) -> Iterator[dict[Var, int]]:
 
 
 def _run_case(
-    program: Program, kernel: CompiledKernel, call: CallTIR, symbols: dict[Var, int], weights: Mapping[str, Array]
+    program: Program, kernel: CompiledKernel, call: ProgramCall, symbols: dict[Var, int], weights: Mapping[str, Array]
 ) -> Case:
     import numpy as np
 
@@ -157,7 +159,8 @@ def _run_case(
     for slot, symbol in zip(kernel.slots, program.symbols, strict=True):
         table[slot] = symbols[symbol]
     grid = [evaluate(g, symbols) for g in kernel.grid]
-    results = run_kernel(kernel.source, grid, arrays, table)
+    with gpu_errors():
+        results = run_kernel(kernel.source, grid, arrays, table)
     sources = dict(program.in_place)
     names = [b.name for b in program.inputs]
     kept = [at for at in range(len(inputs) + len(outputs)) if at not in dropped]
@@ -176,7 +179,7 @@ def difference(actual: Array, expected: Array) -> float:
     if not expected.size:
         return 0.0
     a, b = actual.astype(np.float64), expected.astype(np.float64)
-    if not np.isfinite(a).all():
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return float("inf")
     return float(np.abs(a - b).max() / max(1.0, np.abs(b).max()))
 

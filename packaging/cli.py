@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,33 +32,79 @@ _EXTRAS = {"wgpu": "native", "tokenizers": "native", "huggingface_hub": "hub"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code: 0, 2 for a problem that the user can act on, 130 for Ctrl-C."""
+    """Runs one command and returns its exit code; see `guarded`."""
+    _open_streams()
     args = _parser().parse_args(argv)
-    try:
-        code: int = importlib.import_module(f".{args.command}", __package__).run(args)
-        sys.stdout.flush()
-        return code
-    except WebrelaxError as error:
-        return _fail(str(error))
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRAS:
-            raise
-        return _fail(f"this needs the Python package {error.name}: pip install 'webrelax[{_EXTRAS[error.name]}]'")
-    except BrokenPipeError:
-        # Whoever read the output left, as `head` does. The interpreter's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except OSError as error:
-        if error.filename is None:
-            raise
-        return _fail(f"{error.filename}: {error.strerror}")
-    except KeyboardInterrupt:
-        return 130
+    return guarded(lambda: importlib.import_module(f".{args.command}", __package__).run(args))
+
+
+def guarded(run: Callable[[], int]) -> int:
+    """Calls `run` and returns its exit code, 2 for a problem that the user can act on, 130 for Ctrl-C.
+
+    A request to end (SIGTERM, SIGHUP) raises SystemExit, so that `run` can tidy up.
+    """
+    with _tidy_end():
+        try:
+            code = run()
+            sys.stdout.flush()
+            return code
+        except WebrelaxError as error:
+            return _fail(str(error))
+        except ModuleNotFoundError as error:
+            if error.name not in _EXTRAS:
+                raise
+            return _fail(f"this needs the Python package {error.name}: pip install 'webrelax[{_EXTRAS[error.name]}]'")
+        except BrokenPipeError:  # whoever read the output left, as `head` does
+            _drop_output()
+            return 141
+        except MemoryError:
+            return _fail("there is not enough memory for this on this machine")
+        except OSError as error:
+            _drop_output()
+            # Only what goes to stdout has no name: a build tells of its files itself.
+            return _fail(f"{'stdout' if error.filename is None else error.filename}: {error.strerror or error}")
+        except KeyboardInterrupt:
+            return 130
 
 
 def _fail(message: str) -> int:
-    print(f"webrelax: {message}", file=sys.stderr)
+    # What stands in a file or in its name may hold line breaks, or codes that command the terminal.
+    print("webrelax:", "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message), file=sys.stderr)
     return 2
+
+
+def _open_streams() -> None:
+    """Gives a closed stdout or stderr a place to go to, and lets no character be unprintable."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """What could not be printed must not fail once more when the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _tidy_end() -> Iterator[None]:
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None]
+    if threading.current_thread() is not threading.main_thread():  # Python handles signals in the main thread alone
+        numbers = []
+    before = {number: signal.signal(number, end) for number in numbers if signal.getsignal(number) == signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,39 +123,44 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_build(commands: _Commands) -> None:
     build = _command(commands, "build", "compile a model into a static site")
-    build.add_argument("model", type=Path, metavar="MODEL", help="the model: a GGUF file")
+    build.add_argument("model", type=Path, metavar="MODEL", help="the model: a GGUF file of the llama architecture")
     build.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="the site's folder")
     build.add_argument(
         "--name", metavar="NAME", help="the model's name in the site (default: the model file's, without its ending)"
     )
     build.add_argument(
         "--context",
-        type=_positive,
+        type=_COUNT,
         metavar="N",
         help="how many tokens a conversation holds, prompt and replies together (default: 2048, or fewer where the"
         " model was made for fewer)",
     )
     build.add_argument(
         "--prefill-chunk",
-        type=_positive,
+        type=_COUNT,
         default=128,
         metavar="N",
         help="how many tokens of a prompt are computed at a time (default: %(default)s)",
     )
-    build.add_argument("--force", action="store_true", help="replace what is in the folder already")
+    build.add_argument(
+        "--force",
+        action="store_true",
+        help="replace the model of this name, or write into a folder that holds other files",
+    )
 
 
 def _add_serve(commands: _Commands) -> None:
     serve = _command(commands, "serve", "serve a site on this machine")
     _add_site(serve)
     serve.add_argument(
-        "--port", type=_port, metavar="N", help="the port; 0 takes any free one (default: the first free from 8000 on)"
+        "--port", type=_PORT, metavar="N", help="the port; 0 takes any free one (default: the first free from 8000 on)"
     )
     serve.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="HOST",
-        help="the address to listen on (default: %(default)s, for this machine alone; 0.0.0.0 is for everybody)",
+        help="the address to listen on (default: %(default)s, for this machine alone; 0.0.0.0 is for everybody, but"
+        " browsers on other machines give WebGPU only to https pages)",
     )
 
 
@@ -118,32 +175,34 @@ def _add_check(commands: _Commands) -> None:
 def _add_generate(commands: _Commands) -> None:
     generate = _command(commands, "generate", "continue a prompt with a site's model, on this machine's GPU")
     _add_site(generate)
-    generate.add_argument("prompt", metavar="PROMPT", help="what to say to the model")
+    generate.add_argument("prompt", type=_text, metavar="PROMPT", help="what to say to the model")
     generate.add_argument(
-        "--max-tokens", type=_positive, default=128, metavar="N", help="stop after N tokens (default: %(default)s)"
+        "--max-tokens", type=_COUNT, default=128, metavar="N", help="stop after N tokens (default: %(default)s)"
     )
     generate.add_argument(
         "--temperature",
-        type=_not_negative,
+        type=_TEMPERATURE,
         metavar="T",
         help="0 always takes the likeliest token (default: what the model's generation_config.json says)",
     )
-    generate.add_argument("--top-k", type=_positive, metavar="K", help="choose among the K likeliest tokens")
+    generate.add_argument("--top-k", type=_COUNT, metavar="K", help="choose among the K likeliest tokens")
     generate.add_argument(
-        "--top-p", type=_share, metavar="P", help="choose among the likeliest tokens that together have probability P"
+        "--top-p", type=_SHARE, metavar="P", help="choose among the likeliest tokens that together have probability P"
     )
     generate.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the random numbers (default: %(default)s)"
+        "--seed", type=_SEED, default=0, metavar="N", help="of the random numbers (default: %(default)s)"
     )
     generate.add_argument("--raw", action="store_true", help="the prompt is plain text to continue, not a chat message")
     generate.add_argument(
         "--top-logits",
-        type=_positive,
+        type=_COUNT,
         default=0,
         metavar="K",
         help="with --json: give the K highest logits at the prompt's last position",
     )
-    generate.add_argument("--interpreter", action="store_true", help="run on the NumPy interpreter, not on the GPU")
+    generate.add_argument(
+        "--interpreter", action="store_true", help="run on the NumPy interpreter, not on the GPU (slow)"
+    )
     _add_model(generate)
     _add_json(generate)
 
@@ -152,8 +211,30 @@ def _add_inspect(commands: _Commands) -> None:
     inspect = _command(commands, "inspect", "show a site's functions, kernels, dispatches and memory plan")
     _add_site(inspect)
     _add_model(inspect)
-    inspect.add_argument("--pass", dest="after", metavar="NAME", help="print the program as it is after this pass")
+    inspect.add_argument(
+        "--pass",
+        dest="after",
+        metavar="NAME",
+        help="print the program as it is after this pass; without it, the passes are listed last",
+    )
+    inspect.add_argument("--html", type=Path, metavar="FILE", help="write a page that shows how the model was compiled")
+    inspect.add_argument(
+        "--at",
+        type=_value,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="show a step with this value of a variable, such as n=16 (new tokens) or m=100 (tokens before them);"
+        " may be repeated (default: the largest step)",
+    )
     _add_json(inspect)
+
+
+def _value(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not like n=16")
+    return name, int(value)
 
 
 def _command(commands: _Commands, name: str, summary: str) -> argparse.ArgumentParser:
@@ -165,35 +246,47 @@ def _add_site(command: argparse.ArgumentParser) -> None:
 
 
 def _add_model(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--model", metavar="NAME", help="which of the site's models (default: the first)")
+    command.add_argument("--model", metavar="NAME", help="which of the site's models, where it has several")
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def _positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
-    return value
+@dataclass(frozen=True)
+class _Number:
+    """Reads a number of the command line."""
+
+    kind: type[int] | type[float]
+    low: float
+    high: float
+    above: bool = False  # `low` itself is too small
+
+    def __call__(self, text: str) -> float:
+        try:
+            value = self.kind(text)
+        except ValueError:
+            value = nan
+        if self.low <= value <= self.high and not (self.above and value == self.low):
+            return value
+        noun = "a whole number" if self.kind is int else "a number"
+        bounds = f"above {self.low} and at most {self.high}" if self.above else f"from {self.low} to {self.high}"
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not {noun} {bounds}")
 
 
-def _port(text: str) -> int:
-    if not 0 <= (value := int(text)) <= 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 65535")
-    return value
+_COUNT = _Number(int, 1, 2**31 - 1)
+_PORT = _Number(int, 0, 65535)
+_SEED = _Number(int, 0, 2**53 - 1)
+_TEMPERATURE = _Number(float, 0, 100)
+_SHARE = _Number(float, 0, 1, above=True)
 
 
-def _not_negative(text: str) -> float:
-    if not 0 <= (value := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 0")
-    return value
-
-
-def _share(text: str) -> float:
-    if not 0 < (value := float(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
-    return value
+def _text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{ascii(text)[:80]} is not UTF-8 text") from None
+    return text
 
 
 if __name__ == "__main__":

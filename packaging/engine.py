@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,18 +29,41 @@ class Backend(Protocol):
     def call(self, name: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
 
-def gpu_backend(bundle: Bundle) -> Backend:
-    """The model on this machine's GPU."""
-    from ..compiler.native.runner import Runner
+class GpuBackend:
+    """The model on this machine's GPU. Raises WebrelaxError where the GPU fails."""
 
-    return Runner(
-        bundle.kernels,
-        bundle.manifest["binding_sets"],
-        bundle.buffers,
-        bundle.functions,
-        bundle.bytecode,
-        bundle.weights(),
-    )
+    def __init__(self, bundle: Bundle) -> None:
+        from ..compiler.native.runner import Runner
+
+        with gpu_errors():
+            self._runner = Runner(
+                bundle.kernels,
+                bundle.manifest["binding_sets"],
+                bundle.buffers,
+                bundle.functions,
+                bundle.bytecode,
+                bundle.weights(),
+            )
+        self.description = self._runner.description
+
+    @property
+    def dispatches(self) -> int:
+        return self._runner.dispatches
+
+    def call(self, name: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        with gpu_errors():
+            return self._runner.call(name, inputs)
+
+
+@contextlib.contextmanager
+def gpu_errors() -> Iterator[None]:
+    """Makes WebrelaxErrors of what wgpu raises, such as that there is not enough memory."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, getattr(sys.modules.get("wgpu"), "GPUError", ())):
+            raise
+        raise WebrelaxError(f"the GPU fails ({' '.join(str(error).split())[:300]})") from error
 
 
 class InterpreterBackend:
@@ -106,6 +131,14 @@ class Stats:
     finish_reason: str = "length"
 
 
+def check_prompt(prompt: Sequence[int], context: int) -> None:
+    """Raises WebrelaxError for an empty prompt and one longer than the context."""
+    if not prompt:
+        raise WebrelaxError("the prompt is empty: give at least one token of text")
+    if len(prompt) > context:
+        raise WebrelaxError(f"the prompt has {len(prompt)} tokens, the model's context holds {context}: shorten it")
+
+
 class Engine:
     """One conversation with a model: the tokens in the cache, and the next ones."""
 
@@ -119,14 +152,9 @@ class Engine:
     def prefill(self, prompt: Sequence[int]) -> Array:
         """Logits after the prompt; the part of it that the cache already holds is not computed again.
 
-        Raises WebrelaxError for an empty prompt and one longer than the context.
+        Raises WebrelaxError as `check_prompt` does, and where a logit is not a finite number.
         """
-        if not prompt:
-            raise WebrelaxError("the prompt is empty: give at least one token of text")
-        if len(prompt) > self.context:
-            raise WebrelaxError(
-                f"the prompt has {len(prompt)} tokens, the model's context holds {self.context}: shorten it"
-            )
+        check_prompt(prompt, self.context)
         kept = 0
         while kept < min(len(self.cached), len(prompt) - 1) and self.cached[kept] == prompt[kept]:
             kept += 1
@@ -141,6 +169,8 @@ class Engine:
         return self._step("decode", [token], len(self.cached))
 
     def _step(self, name: str, tokens: list[int], past: int) -> Array:
+        import numpy as np
+
         # What lies behind `past` is overwritten from here on: forget it before the call may fail.
         del self.cached[past:]
         inputs = {
@@ -150,6 +180,8 @@ class Engine:
             "past": (past,),
         }
         logits: Array = self.backend.call(name, {k: list(v) for k, v in inputs.items()})["logits"][0]
+        if not np.isfinite(logits).all():
+            raise WebrelaxError("the model computed numbers that are not finite: its weights may be damaged")
         self.cached += tokens
         return logits
 

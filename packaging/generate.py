@@ -7,7 +7,8 @@ import json
 import sys
 from typing import Any
 
-from .engine import Backend, Engine, InterpreterBackend, Stats, gpu_backend
+from ..compiler.errors import WebrelaxError
+from .engine import Backend, Engine, GpuBackend, InterpreterBackend, Stats, check_prompt
 from .reader import Bundle, open_bundle
 from .sampling import Sampling
 from .text import Text
@@ -18,7 +19,8 @@ def run(args: argparse.Namespace) -> int:
     bundle = open_bundle(args.site, args.model)
     text = Text(bundle)
     prompt = text.encode(args.prompt) if args.raw else text.encode_chat([{"role": "user", "content": args.prompt}])
-    backend: Backend = InterpreterBackend(bundle) if args.interpreter else gpu_backend(bundle)
+    check_prompt(prompt, bundle.manifest["model"]["context"])
+    backend = InterpreterBackend(bundle) if args.interpreter else _gpu(bundle)
     engine = Engine(bundle, backend)
     sampling = _sampling(args, text.defaults)
     stats = Stats()
@@ -37,6 +39,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(text.decode(made)[len(shown) :])
     return 0
+
+
+def _gpu(bundle: Bundle) -> Backend:
+    from ..compiler.native.device import default_device
+
+    try:
+        default_device()
+    except WebrelaxError as error:
+        raise WebrelaxError(f"{error}; or use --interpreter, which is slow") from error
+    return GpuBackend(bundle)
 
 
 def top_logits(logits: Any, count: int) -> list[list[float]]:

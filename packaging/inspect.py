@@ -8,42 +8,44 @@ from collections import Counter
 from typing import Any
 
 from ..compiler.errors import WebrelaxError
-from ..compiler.vm import Command, Machine, Suspended
 from .reader import Bundle, open_bundle
+from .report import download_bytes, layers, page, steps
 
 
 def run(args: argparse.Namespace) -> int:
     """The command; see `webrelax inspect --help`."""
     bundle = open_bundle(args.site, args.model)
+    at = dict(args.at)
     if args.after:
         passes = bundle.stored["passes"]
         if args.after not in passes:
             raise WebrelaxError(f"there is no pass {args.after!r}; there are: {', '.join(passes)}")
         print(json.dumps({"pass": args.after, "program": passes[args.after]}) if args.json else passes[args.after])
         return 0
-    report = inspect(bundle)
+    if args.html:
+        text = page(bundle, at)
+        args.html.write_text(text, encoding="utf-8")
+        written = {"html": str(args.html), "bytes": len(text.encode())}
+        print(json.dumps(written) if args.json else f"wrote {args.html}; open it in a browser")
+        return 0
+    report = inspect(bundle, at)
     print(json.dumps(report, ensure_ascii=False) if args.json else _text(report))
     return 0
 
 
-def inspect(bundle: Bundle) -> dict[str, Any]:
-    """The report as plain data. Bytes are at the declared bounds; dispatches are of the largest step."""
-    machine = Machine(bundle.bytecode)
+def inspect(bundle: Bundle, at: dict[str, int] | None = None) -> dict[str, Any]:
+    """The report as plain data. Bytes are at the declared bounds; dispatches are of the largest step, or of one `at`
+    these values of the variables. `layer` lists the kernels of one layer of each function.
+    """
+    ran = steps(bundle, at)
     manifest = bundle.manifest
     functions, uses = {}, Counter[int]()
-    for name, entry in bundle.functions.items():
-        at = {v: high for v, (_, high) in entry.variables.items()}
-        if "m" in at and "n" in at:
-            at["m"] = max(0, manifest["model"]["context"] - at["n"])
-        step = machine.call(entry.index, [d if isinstance(d, int) else at[d] for a in entry.arguments for d in a.shape])
-        if isinstance(step, Suspended):
-            raise WebrelaxError(f"{name} reads values back from the device: its dispatches are not known ahead")
-        ran = [c[1] for c in step.commands if c[0] == Command.DISPATCH]
-        uses.update(ran)
+    for name, step in ran.items():
+        uses.update(d.kernel for d in step.dispatches)
         functions[name] = {
-            "variables": {v: list(b) for v, b in entry.variables.items()},
-            "dispatches": len(ran),
-            "kernels": len(set(ran)),
+            "variables": {v: list(b) for v, b in bundle.functions[name].variables.items()},
+            "dispatches": len(step.dispatches),
+            "kernels": len({d.kernel for d in step.dispatches}),
             "unplanned_bytes": bundle.stored["unplanned"].get(name),
         }
     return {
@@ -62,10 +64,22 @@ def inspect(bundle: Bundle) -> dict[str, Any]:
             }
             for i, k in enumerate(bundle.kernels)
         ],
+        "layer": [
+            {
+                "function": name,
+                "layers": layer.count,
+                "kernel": k.name,
+                "operations": list(k.operations),
+                "readers": list(k.readers),
+                "reason": "; ".join(k.reasons),
+            }
+            for name, layer in layers(bundle, ran).items()
+            for k in layer.kernels
+        ],
         "dispatches": {name: f["dispatches"] for name, f in functions.items()},
         "storages": {b.name: b.size for b in bundle.buffers if b.kind == "storage"},
         "memory": manifest["memory"],
-        "download_bytes": sum(f["size"] for n, f in manifest["files"].items() if not n.startswith("program-")),
+        "download_bytes": download_bytes(manifest),
     }
 
 
@@ -84,11 +98,24 @@ def _text(report: dict[str, Any]) -> str:
     for k in report["kernels"]:
         size = "x".join(map(str, k["workgroup"]))
         lines.append(f"{k['name']:<48}{k['dispatches']:>6}{k['bindings']:>9}{size:>14}{k['wgsl_bytes']:>10}")
+    for name in report["functions"]:
+        lines += _layer(name, [k for k in report["layer"] if k["function"] == name])
     lines += ["", "memory"]
     lines += [f"  {name:<10}{_mib(size):>14}" for name, size in report["storages"].items()]
     lines += [f"  {kind:<10}{_mib(size):>14}" for kind, size in report["memory"].items()]
     lines += ["", f"download {_mib(report['download_bytes'])}", f"passes (see --pass): {', '.join(report['passes'])}"]
     return "\n".join(lines)
+
+
+def _layer(function: str, kernels: list[dict[str, Any]]) -> list[str]:
+    """The kernels of one layer, each with why it is not part of the one that reads its result."""
+    if not kernels:
+        return []
+    lines = ["", f"one of the {kernels[0]['layers']} layers of {function}: its kernels, and why they are not fewer"]
+    for at, kernel in enumerate(kernels, 1):
+        lines.append(f"{at:>3}  {kernel['kernel'] or 'no kernel'}: {', '.join(kernel['operations'])}")
+        lines.append(f"     {kernel['reason']}")
+    return lines
 
 
 def _mib(size: int) -> str:

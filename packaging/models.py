@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ..compiler.errors import WebrelaxError
+from .cli import guarded
 
 _CHUNK = 1 << 20
 
@@ -101,12 +102,7 @@ def main() -> int:
     parser.add_argument("name", choices=sorted(MODELS), help="which model")
     parser.add_argument("-o", "--output", type=Path, default=Path("models"), metavar="FOLDER", help="where to put it")
     args = parser.parse_args()
-    try:
-        print(fetch(MODELS[args.name], args.output))
-    except WebrelaxError as error:
-        print(f"webrelax: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return guarded(lambda: print(fetch(MODELS[args.name], args.output)) or 0)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..compiler.errors import WebrelaxError
 from ..compiler.executable import Argument, CompiledKernel, DeviceBuffer, EntryPoint
-from ..compiler.ir import Module
+from ..compiler.ir import Constant, Module, all_bindings, atoms, verify
 from ..compiler.serialize import from_json
-from ..compiler.vm import VMModule, decode
+from ..compiler.tir import Buffer
+from ..compiler.vm import VMFormatError, VMModule, decode
 from ..compiler.wgsl import KernelSource
 from .bundle import FORMAT
+from .manifest import HEAD, KERNELS, MANIFEST, PROGRAM, misfit
+from .schema import read_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,23 +40,32 @@ class Bundle:
         if entry is None:
             raise WebrelaxError(f"{self.folder}: the manifest lists no {name}: build the site again")
         path = self.folder / name
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise WebrelaxError(f"{path} is missing: build the site again") from None
-        if len(content) != entry["size"]:
-            raise WebrelaxError(f"{path} has {len(content)} bytes, not {entry['size']}: build the site again")
+        if not path.is_file():
+            raise WebrelaxError(f"{path} is missing: build the site again")
+        if (size := path.stat().st_size) != entry["size"]:
+            raise WebrelaxError(f"{path} has {size} bytes, not {entry['size']}: build the site again")
+        content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise WebrelaxError(f"{path} is damaged (its SHA-256 is not the manifest's): build the site again")
         return content
 
-    def json(self, name: str) -> Any:
-        """A file as JSON."""
-        return json.loads(self.file(name))
+    def json(self, name: str, description: Any) -> Any:
+        """A file as JSON that is as described; see `schema`."""
+        return read_json(self.file(name), self.folder / name, description)
 
     @cached_property
     def bytecode(self) -> VMModule:
-        return decode(self.file(self.manifest["profiles"][self.profile]["module"]))
+        name = self.manifest["profiles"][self.profile]["module"]
+        try:
+            module = decode(self.file(name))
+        except VMFormatError as error:
+            raise WebrelaxError(f"{self.folder / name} is damaged ({error}): build the site again") from error
+        counts = (len(self.kernels), len(self.manifest["binding_sets"]), len(self.buffers))
+        arguments = {f.index: sum(len(a.shape) for a in f.arguments) for f in self.functions.values()}
+        known = {at: f.argument_count for at, f in enumerate(module.functions)}
+        if counts != (module.kernels, module.binding_sets, module.buffers) or not arguments.items() <= known.items():
+            raise WebrelaxError(f"{self.folder / name} does not fit the manifest: build the site again")
+        return module
 
     @cached_property
     def buffers(self) -> tuple[DeviceBuffer, ...]:
@@ -74,20 +86,39 @@ class Bundle:
 
     @cached_property
     def stored(self) -> dict[str, Any]:
-        """The program file: `program`, `passes`, `unplanned`."""
-        data: dict[str, Any] = self.json(self.manifest["profiles"][self.profile]["program"])
+        """The program file; see `stored.program_file`."""
+        data: dict[str, Any] = self.json(self.manifest["profiles"][self.profile]["program"], PROGRAM)
         return data
 
     @cached_property
     def program(self) -> tuple[Module, tuple[CompiledKernel, ...]]:
-        """The lowered module and its kernels."""
+        """The lowered module and its kernels, which fit each other and the weights."""
         module, kernels = from_json(self.stored["program"])
+        try:
+            self._check_program(module, kernels)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            name = self.manifest["profiles"][self.profile]["program"]
+            raise WebrelaxError(f"{self.folder / name} is damaged ({error}): build the site again") from error
         return module, kernels
+
+    def _check_program(self, module: Module, kernels: Sequence[CompiledKernel]) -> None:
+        verify(module)
+        if module.functions.keys() != self.functions.keys():
+            raise ValueError("it has other functions than the manifest")
+        for kernel in kernels:
+            if len(module.programs[kernel.program].symbols) != len(kernel.slots):
+                raise ValueError(f"the kernel {kernel.source.name} has no program")
+        sizes = {buffer.name: buffer.size for buffer in self.buffers if buffer.kind == "weight"}
+        used = (atom for f in module.functions.values() for b in all_bindings(f.body) for atom in atoms(b.value))
+        for weight in (atom for atom in used if isinstance(atom, Constant)):
+            shape, dtype = weight.annotation.shape, weight.annotation.dtype
+            if shape is None or dtype is None or Buffer(weight.name, shape, dtype).size != sizes.get(weight.name):
+                raise ValueError(f"the weight {weight.name} has another size than the manifest's")
 
     @cached_property
     def kernels(self) -> tuple[KernelSource, ...]:
         """The kernels as the page gets them."""
-        listed = self.json(self.manifest["profiles"][self.profile]["kernels"])["kernels"]
+        listed = self.json(self.manifest["profiles"][self.profile]["kernels"], KERNELS)["kernels"]
         return tuple(
             KernelSource(k["name"], k["entry"], k["wgsl"], tuple(k["workgroup"]), tuple(k["access"])) for k in listed
         )
@@ -113,22 +144,22 @@ class Bundle:
 def open_bundle(site: Path, model: str | None = None) -> Bundle:
     """The only model of a site, or the one of that name. Raises WebrelaxError with what to do."""
     folder = site / "models"
-    names = sorted(p.parent.name for p in folder.glob("*/manifest.json")) if folder.is_dir() else []
+    names = sorted(p.parent.name for p in folder.glob("*/manifest.json") if p.is_file())
     if not names:
         raise WebrelaxError(f"{site} is not a site: build one with `webrelax build MODEL -o {site}`")
     if model is None and len(names) > 1:
         raise WebrelaxError(f"{site} has several models, choose one with --model: {', '.join(names)}")
-    name = model or names[0]
+    name = names[0] if model is None else model
     if name not in names:
         raise WebrelaxError(f"{site} has no model {name!r}; it has: {', '.join(names)}")
     path = folder / name / "manifest.json"
-    try:
-        manifest = json.loads(path.read_bytes())
-        found = manifest["format"]
-    except (ValueError, KeyError, TypeError):
-        raise WebrelaxError(f"{path} is damaged: build the site again") from None
+    content = path.read_bytes()
+    found = read_json(content, path, HEAD)["format"]
     if found != FORMAT:
         raise WebrelaxError(f"{path} has format {found}, this webrelax reads {FORMAT}: build the site again")
+    manifest = read_json(content, path, MANIFEST)
+    if wrong := misfit(manifest):
+        raise WebrelaxError(f"{path} is damaged ({wrong}): build the site again")
     return Bundle(folder / name, manifest)
 
 

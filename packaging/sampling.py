@@ -29,7 +29,8 @@ def sample(logits: Array, sampling: Sampling, position: int) -> int:
     if sampling.temperature == 0:
         return best
     values = logits.astype(np.float64)
-    weights = np.exp((values - values[best]) / sampling.temperature)
+    with np.errstate(over="ignore"):  # a tiny temperature leaves the best token alone
+        weights = np.exp((values - values[best]) / sampling.temperature)
     order = np.arange(len(weights))
     if sampling.top_k or sampling.top_p < 1:
         order = np.argsort(-values, kind="stable")

@@ -1,39 +1,44 @@
-"""Text to tokens and back, by the tokenizer and the chat template of a bundle."""
+"""Text to tokens and back, by the tokenizer and the chat template of a bundle: the same tokens as the page's."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from ..compiler.errors import WebrelaxError
+from .chat import render_chat
+from .manifest import GENERATION_CONFIG, TOKENIZER_CONFIG
 from .reader import Bundle
+
+# A Unicode noncharacter, reserved for use inside a program. It breaks up what looks like a control token in a message,
+# so that the library sees none there, and is taken out again before the text becomes tokens (as in web/tokenizer.js).
+_BREAK = "\ufdd0"
 
 
 class Text:
     """A model's tokenizer, its chat template and the tokens that end a reply."""
 
     def __init__(self, bundle: Bundle) -> None:
-        from tokenizers import Tokenizer
-
-        self._tokenizer = Tokenizer.from_str(bundle.file("tokenizer.json").decode())
-        self.config: dict[str, Any] = bundle.json("tokenizer_config.json")
-        generation: dict[str, Any] = bundle.json("generation_config.json")
-        ends = generation.get("eos_token_id", [])
+        self.config: dict[str, Any] = bundle.json("tokenizer_config.json", TOKENIZER_CONFIG)
+        self.defaults: dict[str, Any] = bundle.json("generation_config.json", GENERATION_CONFIG)
+        self._tokenizer = _tokenizer(bundle)
+        ends = self.defaults.get("eos_token_id", [])
         self.ends = frozenset(ends if isinstance(ends, list) else [ends])
-        self.defaults = generation
+        controls = [token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special]
+        self._control = re.compile(f"(?=(?:{'|'.join(map(re.escape, controls))}))." if controls else "(?!)", re.DOTALL)
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a plain text, with the model's first token where it wants one."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        if self.config.get("add_bos_token"):
-            first: int | None = self._tokenizer.token_to_id(self.config["bos_token"])
-            ids = ids if first is None else [first, *ids]
-        return ids
+        """A raw prompt: control tokens in it are control tokens, and the model's own beginning is added."""
+        return self._tokenizer.encode(text).ids if text else []
 
     def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """The tokens of a conversation, up to where the reply begins. Raises WebrelaxError without a template."""
-        ids: list[int] = self._tokenizer.encode(render_chat(self.config, messages), add_special_tokens=False).ids
+        """The tokens of a conversation, up to where the reply begins; what looks like a control token in it is text.
+
+        Raises WebrelaxError where there is no template.
+        """
+        disarmed = [{"role": m["role"], "content": self._disarm(m["content"])} for m in messages]
+        ids: list[int] = self._tokenizer.encode(render_chat(self.config, disarmed), add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -41,27 +46,22 @@ class Text:
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
+    def _disarm(self, content: str) -> str:
+        return self._control.sub(rf"\g<0>{_BREAK}", content.replace(_BREAK, ""))
 
-def render_chat(config: dict[str, Any], messages: Sequence[dict[str, str]]) -> str:
-    """The prompt that the model's chat template makes of messages."""
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    template = config.get("chat_template")
-    if not template:
-        raise WebrelaxError("the model has no chat template: use --raw to continue plain text")
+def _tokenizer(bundle: Bundle) -> Any:
+    from tokenizers import Tokenizer
+    from tokenizers.normalizers import Replace, Sequence
 
-    def fail(message: str) -> None:
-        raise TemplateError(message)
-
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tojson"] = lambda value, **kw: json.dumps(value, ensure_ascii=False, **kw)
-    environment.globals["raise_exception"] = fail
-    tokens = {key: config.get(key) or "" for key in ("bos_token", "eos_token", "unk_token", "pad_token")}
     try:
-        rendered: str = environment.from_string(template).render(
-            messages=messages, add_generation_prompt=True, **tokens
-        )
-    except TemplateError as error:
-        raise WebrelaxError(f"the model's chat template refuses these messages: {error}") from error
-    return rendered
+        tokenizer = Tokenizer.from_str(bundle.file("tokenizer.json").decode())
+    except WebrelaxError:
+        raise
+    except Exception as error:  # the library raises no narrower class
+        path = bundle.folder / "tokenizer.json"
+        raise WebrelaxError(f"{path} is damaged ({error}): build the site again") from error
+    # The step after control tokens are split off.
+    drop = Replace(_BREAK, "")
+    tokenizer.normalizer = Sequence([tokenizer.normalizer, drop]) if tokenizer.normalizer else drop
+    return tokenizer

@@ -48,7 +48,7 @@ let conversation = [];
 async function chooseModel() {
   const response = await fetch("models.json", { cache: "no-cache" }).catch(() => null);
   /** @type {string[]} */
-  const names = response?.ok ? ((await response.json().catch(() => ({}))).models ?? []) : [];
+  const names = response?.ok ? ((await response.json().catch(() => null))?.models ?? []) : [];
   if (names.length === 0) {
     throw new WebrelaxError(
       "missing-file",
@@ -102,7 +102,8 @@ async function load() {
     loaded.failed.then((error) => engine === loaded && !answering && showError(error));
     // For the console, and for whoever scripts the page.
     Object.assign(globalThis, { engine });
-    page.device.textContent = `${describeDevice(loaded.info)} · ${loaded.info.profile}`;
+    const software = loaded.info.device.isFallbackAdapter ? " · software" : "";
+    page.device.textContent = `${describeDevice(loaded.info)} · ${loaded.info.profile}${software}`;
     setDefaults(loaded.info.sampling);
     showFacts(loaded.info);
     page.loading.hidden = true;

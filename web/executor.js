@@ -195,8 +195,12 @@ export class Executor {
         cause: error,
       });
     }
-    const copy = new Float32Array(staging.getMappedRange(0, bytes).slice(0));
-    staging.unmap();
+    let copy;
+    try {
+      copy = new Float32Array(staging.getMappedRange(0, bytes).slice(0));
+    } finally {
+      staging.unmap(); // or every later submission that writes to it would be refused
+    }
     this.device.check();
     return copy;
   }

@@ -26,7 +26,7 @@ import { Detokenizer, StopMatcher } from "./text.js";
  * @returns {AsyncGenerator<Piece, Outcome, void>} one piece a token, also where its text is still empty
  */
 export async function* generate({ model, tokenizer, ends, check }, prompt, request) {
-  const { context } = model.config;
+  const { context, vocab } = model.config;
   if (prompt.length === 0) throw new WebrelaxError("options", "The prompt is empty: give at least one token of text.");
   if (prompt.length > context) {
     throw new WebrelaxError(
@@ -34,6 +34,15 @@ export async function* generate({ model, tokenizer, ends, check }, prompt, reque
       `The prompt has ${prompt.length} tokens but the model's context holds ${context}: ` +
         "shorten it or begin a new conversation.",
     );
+  }
+  // A kernel would read beside the embedding for an id that the vocabulary has not.
+  for (const id of prompt) {
+    if (!Number.isInteger(id) || id < 0 || id >= vocab) {
+      throw new WebrelaxError(
+        "format",
+        `The tokenizer gave the token ${id}, which the model's vocabulary of ${vocab} has not: build the site again.`,
+      );
+    }
   }
   const { sampling, signal } = request;
   // The last token of an answer needs no place in the cache.

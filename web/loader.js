@@ -48,6 +48,7 @@ export class Loader {
   async file(name) {
     const entry = this.#files[name];
     if (!entry) throw new WebrelaxError("format", `manifest.json lists no file ${name}: build the site again.`);
+    throwIfAborted(this.signal);
     const cached = await this.cache.get(entry.sha256);
     if (cached !== null) {
       if (cached.length === entry.size && (await sha256(cached)) === entry.sha256) {

@@ -99,8 +99,9 @@ export function readOptions(options, own, defaults) {
 /** @param {any} stop @returns {string[]} */
 function readStops(stop) {
   const stops = stop == null ? [] : [stop].flat();
-  if (!stops.every((text) => typeof text === "string" && text !== "")) {
-    throw wrong("stop must be a string or a list of strings, none of them empty.");
+  // Half a surrogate pair would split a character of the answer.
+  if (!stops.every((text) => typeof text === "string" && text !== "" && !/\p{Surrogate}/u.test(text))) {
+    throw wrong("stop must be a string or a list of strings, none of them empty or with half a surrogate pair.");
   }
   return stops;
 }
@@ -144,7 +145,8 @@ export function readMessages(messages) {
 export function readPrompt(prompt, vocab) {
   if (typeof prompt === "string") return prompt;
   const valid = (/** @type {unknown} */ id) => Number.isInteger(id) && Number(id) >= 0 && Number(id) < vocab;
-  if (Array.isArray(prompt) && prompt.every(valid)) return prompt;
+  const ids = Array.isArray(prompt) ? [...prompt] : null; // a copy: the caller may change theirs; without holes
+  if (ids?.every(valid)) return ids;
   throw wrong(`prompt must be a string or a list of token ids from 0 to ${vocab - 1}.`);
 }
 

@@ -85,7 +85,7 @@ export class Pipelines {
 async function compileKernel({ gpu }, { name, entry, wgsl }, layout) {
   gpu.pushErrorScope("validation"); // the failing pipeline tells too: this only keeps the error from being uncaptured
   const module = gpu.createShaderModule({ label: name, code: wgsl });
-  void gpu.popErrorScope();
+  gpu.popErrorScope().catch(() => {}); // a device that is lost meanwhile tells so itself
   try {
     return await gpu.createComputePipelineAsync({ label: name, layout, compute: { module, entryPoint: entry } });
   } catch (error) {

@@ -12,7 +12,7 @@
  */
 import { ChatCompletions, Completions } from "./completions.js";
 import { openDevice } from "./device.js";
-import { WebrelaxError, formatBytes, messageOf, throwIfAborted } from "./errors.js";
+import { WebrelaxError, abortedError, formatBytes, messageOf, throwIfAborted } from "./errors.js";
 import { Executor } from "./executor.js";
 import { generate } from "./generate.js";
 import { Loader } from "./loader.js";
@@ -54,7 +54,7 @@ export async function createEngine({ model, onProgress = () => {}, signal = null
   const failed = new AbortController();
   const stop = signal ? AbortSignal.any([signal, failed.signal]) : failed.signal;
   const loader = new Loader(folder, { signal: stop });
-  const progress = new ProgressReport(onProgress);
+  const progress = new ProgressReport(onProgress, stop);
   /** @type {Device | null} */
   let device = null;
   try {
@@ -66,7 +66,7 @@ export async function createEngine({ model, onProgress = () => {}, signal = null
     const opened = (device = await openDevice(manifest, { profile }));
     const loading = loadParts(opened, manifest, loader, progress, stop);
     loading.catch(() => {}); // a failed device wins the race below
-    const parts = await Promise.race([loading, opened.failed.then((error) => Promise.reject(error))]);
+    const parts = await Promise.race([loading, opened.failed.then((error) => Promise.reject(error)), aborted(stop)]);
     throwIfAborted(signal);
     progress.phase("ready");
     const seconds = (performance.now() - start) / 1000;
@@ -80,8 +80,14 @@ export async function createEngine({ model, onProgress = () => {}, signal = null
   } catch (error) {
     failed.abort();
     device?.destroy();
+    throwIfAborted(signal); // whatever it was that noticed
     throw error;
   }
+}
+
+/** @param {AbortSignal} signal @returns {Promise<never>} rejects once the signal fires, whatever is being waited for */
+function aborted(signal) {
+  return new Promise((_, reject) => signal.addEventListener("abort", () => reject(abortedError()), { once: true }));
 }
 
 /**
@@ -136,15 +142,16 @@ async function loadParts(device, manifest, loader, progress, signal) {
 /** The VM lies beside this module: it is the same for every model. @param {AbortSignal} signal */
 async function fetchVM(signal) {
   const url = new URL("./vm.wasm", import.meta.url);
-  const response = await fetch(url, { signal }).catch(() => null);
-  throwIfAborted(signal);
-  if (!response?.ok) {
-    throw new WebrelaxError(
-      "missing-file",
-      `${url.pathname} could not be fetched: check that the whole site was uploaded.`,
-    );
+  try {
+    const response = await fetch(url, { signal });
+    if (response.ok) return new Uint8Array(await response.arrayBuffer());
+  } catch {
+    throwIfAborted(signal);
   }
-  return new Uint8Array(await response.arrayBuffer());
+  throw new WebrelaxError(
+    "missing-file",
+    `${url.pathname} could not be fetched: check that the whole site was uploaded.`,
+  );
 }
 
 /** A loaded model, ready to answer. Made by createEngine. */
@@ -259,9 +266,10 @@ function memoryOf(manifest) {
 }
 
 class ProgressReport {
-  /** @param {(progress: Progress) => void} listener */
-  constructor(listener) {
+  /** @param {(progress: Progress) => void} listener @param {AbortSignal} stop ends the reports */
+  constructor(listener, stop) {
     this.listener = listener;
+    this.stop = stop;
     /** @type {Progress} */
     this.state = { phase: "manifest", text: "", loaded: 0, total: 0, cached: 0, compiled: 0, kernels: 0 };
   }
@@ -278,7 +286,7 @@ class ProgressReport {
       ready: "Ready",
     };
     this.state = { ...this.state, phase, text: texts[phase] };
-    this.listener(this.state);
+    if (!this.stop.aborted) this.listener(this.state);
   }
 
   /** @param {number} total */

@@ -71,7 +71,7 @@ export function showFacts(info) {
     ["Model", `${info.model} (${info.architecture})`],
     ["Device", describeDevice(info)],
     ["Profile", [info.profile, ...info.features].join(", ")],
-    ["Software", device.isFallbackAdapter ? "yes" : "no"],
+    ["Computed", device.isFallbackAdapter ? "in software, slowly" : "on the GPU"],
     ["Context", `${info.context} tokens`],
     ["Weights", formatBytes(memory.weight ?? 0)],
     ["Conversation", formatBytes(memory.state ?? 0)],

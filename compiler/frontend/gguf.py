@@ -118,17 +118,19 @@ class GGUFFile:
     def optional(self, key: str, kind: type[_Kind]) -> _Kind | None:
         """The metadata value of `key`, None where the file has none; an error if it is not a `kind`."""
         value = self.metadata.get(key)
-        if value is None:
-            return None
-        if type(value) is not kind:  # bool is no int here
-            raise self.error(f"the value of {key!r} is {_describe(value)}; expected {_KIND_NAMES[kind]}")
-        return value
+        return None if value is None else self.typed(key, value, kind)
 
     def require(self, key: str, kind: type[_Kind]) -> _Kind:
         """The metadata value of `key`; an error if it is missing or not a `kind`."""
         value = self.optional(key, kind)
         if value is None:
             raise self.error(f"the metadata lack {key!r}")
+        return value
+
+    def typed(self, key: str, value: MetadataValue, kind: type[_Kind]) -> _Kind:
+        """`value`, which stands under `key`; an error if it is not a `kind`."""
+        if type(value) is not kind:  # bool is no int here
+            raise self.error(f"the value of {key!r} is {_describe(value)}; expected {_KIND_NAMES[kind]}")
         return value
 
     def error(self, problem: str) -> WebrelaxError:
@@ -160,7 +162,7 @@ def require_supported(tensor: GGUFTensor) -> None:
     """WebrelaxError, naming the tensor and its type, unless webrelax can read the type."""
     if tensor.type not in SUPPORTED:
         raise WebrelaxError(
-            f"tensor {_quote(tensor.name)} has type {tensor.type}, which is not supported;"
+            f"tensor {quote(tensor.name)} has type {tensor.type}, which is not supported;"
             f" supported are {', '.join(SUPPORTED)}"
         )
 
@@ -243,8 +245,8 @@ class _Header:
         for number in range(count):
             key = self.string(f"metadata key {number}")
             if key in metadata:
-                raise self.error(f"the metadata key {_quote(key)} occurs twice")
-            what = f"the metadata value of {_quote(key)}"
+                raise self.error(f"the metadata key {quote(key)} occurs twice")
+            what = f"the metadata value of {quote(key)}"
             metadata[key] = self.value(self.unpack(_U32, what), what)
         return metadata
 
@@ -254,10 +256,10 @@ class _Header:
         tensors: dict[str, GGUFTensor] = {}
         for name, type_name, shape, offset, size in described:
             if name in tensors:
-                raise self.error(f"the tensor {_quote(name)} occurs twice")
+                raise self.error(f"the tensor {quote(name)} occurs twice")
             if start + offset + size > len(self.view):
                 raise self.error(
-                    f"the file is cut short or damaged: it ends before the data of tensor {_quote(name)}"
+                    f"the file is cut short or damaged: it ends before the data of tensor {quote(name)}"
                     f" ({type_name}, shape {shape}) do"
                 )
             tensors[name] = GGUFTensor(name, type_name, shape, start + offset, size, self.view)
@@ -266,7 +268,7 @@ class _Header:
     def read_tensor(self, number: int, alignment: int) -> tuple[str, str, tuple[int, ...], int, int]:
         """(name, type, shape, offset from the start of the data, bytes)."""
         name = self.string(f"the name of tensor {number}")
-        tensor = f"tensor {_quote(name)}"
+        tensor = f"tensor {quote(name)}"
         dimensions = self.unpack(_U32, tensor)
         if dimensions > _MAX_DIMENSIONS:
             raise self.error(f"{tensor} has {dimensions} dimensions; at most {_MAX_DIMENSIONS} are possible")
@@ -339,10 +341,10 @@ _KIND_NAMES: Mapping[type, str] = {
 
 
 def _describe(value: MetadataValue) -> str:
-    return f"a list of {len(value)}" if isinstance(value, tuple) else _quote(value)
+    return f"a list of {len(value)}" if isinstance(value, tuple) else quote(value)
 
 
-def _quote(value: object) -> str:
-    """On one line and short, whatever the file holds."""
+def quote(value: object) -> str:
+    """A value for a message: on one line and short, whatever the file holds."""
     text = repr(value[:80] if isinstance(value, str) else value)
     return text if len(text) <= 80 else f"{text[:76]}...{text[-1]}"

@@ -44,9 +44,8 @@ class Attention(nn.Module):
         v = self.value.forward(x).reshape(n, config.kv_heads, config.head_size)
         keys = nn.apply(ops.kv_append, keys, k, step.positions, step.sequences, hint="keys")
         values = nn.apply(ops.kv_append, values, v, step.positions, step.sequences, hint="values")
-        scale = config.head_size**-0.5
-        scores = nn.apply(ops.attention_scores, q, keys, step.positions, step.sequences, step.length, scale=scale)
-        mixed = nn.apply(ops.attention_values, nn.apply(ops.softmax, scores), values, step.sequences)
+        given = (keys, values, step.positions, step.sequences, step.length)
+        mixed = nn.apply(ops.attention, q, *given, scale=config.head_size**-0.5, window=0, softcap=0.0)
         return self.output.forward(mixed.reshape(n, config.heads * config.head_size)), keys, values
 
 

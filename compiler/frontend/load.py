@@ -5,19 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..errors import WebrelaxError
-from ..quantize import FORMATS, pack
+from ..quantize import FORMATS, pack, packed_words
+from ..target import WEBGPU
 from . import nn
 from .export import Decoder
-from .gguf import GGUFFile, GGUFTensor, open_gguf, require_supported
+from .gguf import GGUFFile, GGUFTensor, open_gguf, quote, require_supported
+from .gguf_llama import llama_settings, llama_tensor
 from .llama import Llama, LlamaConfig
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
+
+_DEFAULT_CONTEXT = 2048
+
+# What a tensor that no part of a model reads stands for, by how its name ends.
+_NOT_SUPPORTED = {
+    ".bias": "biases",
+    "rope_freqs.weight": "rotary frequency factors",
+    "ffn_gate_inp.weight": "a mixture of experts",
+}
 
 
 @dataclass(frozen=True)
@@ -37,100 +49,66 @@ def load_gguf(path: str | os.PathLike[str], context: int | None = None) -> tuple
     Raises WebrelaxError where the architecture, a tensor's type or shape, or a size is not supported.
     """
     file = open_gguf(path)
+    _check_whole(file)
     architecture = file.require("general.architecture", str)
     if architecture not in _ARCHITECTURES:
         supported = ", ".join(sorted(_ARCHITECTURES))
-        raise file.error(f"the architecture is {architecture!r}, which is not supported; supported: {supported}")
+        raise file.error(f"the architecture is {quote(architecture)}, which is not supported; supported: {supported}")
     return file, _ARCHITECTURES[architecture](file, context)
 
 
-def _positive(file: GGUFFile, key: str, default: int | None = None) -> int:
-    value = file.optional(key, int) if default is not None else file.require(key, int)
-    value = default if value is None else value
-    assert value is not None
-    if value < 1:
-        raise file.error(f"{key!r} is {value}; it must be at least 1")
-    return value
-
-
-def _llama_config(file: GGUFFile) -> LlamaConfig:
-    heads = _positive(file, "llama.attention.head_count")
-    hidden = _positive(file, "llama.embedding_length")
-    kv_heads = _positive(file, "llama.attention.head_count_kv", heads)
-    head_size = _positive(file, "llama.rope.dimension_count", hidden // heads or 1)
-    if hidden % heads or hidden // heads != head_size or head_size % 2:
-        raise file.error(f"{heads} heads of {head_size} rotary dimensions do not fit an embedding of {hidden}")
-    if heads % kv_heads:
-        raise file.error(f"{heads} query heads cannot share {kv_heads} key heads")
-    for key in ("llama.rope.scaling.type", "llama.rope.scaling.factor"):
-        if file.metadata.get(key) not in (None, "none", 1.0):
-            raise file.error(f"{key!r} is {file.metadata[key]!r}: scaled rotary embeddings are not supported")
-    for name, what in (
-        ("rope_freqs.weight", "rotary frequency factors"),
-        ("blk.0.ffn_gate_inp.weight", "mixtures of experts"),
-    ):
-        if name in file.tensors:
-            raise file.error(f"the tensor {name!r} means {what}, which are not supported")
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is None or len(embedding.shape) != 2:
-        raise file.error("the tensor 'token_embd.weight' is missing or no matrix")
-    return LlamaConfig(
-        vocabulary=embedding.shape[0],
-        hidden=hidden,
-        layers=_positive(file, "llama.block_count"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_size=head_size,
-        feed_forward=_positive(file, "llama.feed_forward_length"),
-        norm_eps=file.require("llama.attention.layer_norm_rms_epsilon", float),
-        rope_theta=file.optional("llama.rope.freq_base", float) or 10000.0,
-        tied_embedding="output.weight" not in file.tensors,
-        interleaved_rope=True,
-    )
-
-
-# GGUF's names of the parts of a block.
-_LLAMA_BLOCK = {
-    "attention_norm.weight": "attn_norm.weight",
-    "attention.query.weight": "attn_q.weight",
-    "attention.key.weight": "attn_k.weight",
-    "attention.value.weight": "attn_v.weight",
-    "attention.output.weight": "attn_output.weight",
-    "feed_forward_norm.weight": "ffn_norm.weight",
-    "feed_forward.gate.weight": "ffn_gate.weight",
-    "feed_forward.up.weight": "ffn_up.weight",
-    "feed_forward.down.weight": "ffn_down.weight",
-}
-_LLAMA_OUTSIDE = {
-    "embedding.weight": "token_embd.weight",
-    "norm.weight": "output_norm.weight",
-    "output.weight": "output.weight",
-}
-
-
-def _llama_tensor(parameter: str) -> str:
-    if parameter.startswith("layers."):
-        _, number, rest = parameter.split(".", 2)
-        return f"blk.{number}.{_LLAMA_BLOCK[rest]}"
-    return _LLAMA_OUTSIDE[parameter]
+def _check_whole(file: GGUFFile) -> None:
+    """Refuses files that hold something else than one whole model."""
+    kind = file.optional("general.type", str)
+    if kind not in (None, "model"):
+        raise file.error(f"the file holds a thing of type {quote(kind)}, not a model")
+    parts = file.optional("split.count", int)
+    if parts is not None and parts > 1:
+        raise file.error(f"the file is one of {parts} parts of a model; join them with `llama-gguf-split --merge`")
+    version = file.optional("general.quantization_version", int)
+    if version not in (None, 2):
+        raise file.error(f"'general.quantization_version' is {version}; only 2 is supported: convert the model again")
 
 
 def _load_llama(file: GGUFFile, context: int | None) -> LoadedModel:
-    trained = _positive(file, "llama.context_length")
+    config, trained = llama_settings(file)
     if context is not None and context > trained:
         raise file.error(f"the model was made for contexts of up to {trained} tokens, not {context}")
-    bound = context or min(trained, 2048)
-    config = _llama_config(file)
+    bound = context or min(trained, _DEFAULT_CONTEXT)
     if config.layers > len(file.tensors):
         raise file.error(f"'llama.block_count' is {config.layers}, but the file has only {len(file.tensors)} tensors")
     model = Llama(config, bound)
-    weights: dict[str, Callable[[], Array]] = {}
-    for name, parameter in model.named_parameters():
-        if name in ("rope.cosines", "rope.sines"):
-            weights[name] = _rope_table(config, bound, "cos" if name == "rope.cosines" else "sin")
-        else:
-            weights[name] = _bind(file, _llama_tensor(name), parameter)
+    _check_cache(file, model, bound)
+    weights = {
+        "rope.cosines": _rope_table(config, bound, "cos"),
+        "rope.sines": _rope_table(config, bound, "sin"),
+    }
+    stored = {name: parameter for name, parameter in model.named_parameters() if name not in weights}
+    _refuse_others(file, {llama_tensor(name) for name in stored})
+    for name, parameter in stored.items():
+        weights[name] = _bind(file, llama_tensor(name), parameter)
     return LoadedModel("llama", model, bound, config.vocabulary, weights)
+
+
+def _check_cache(file: GGUFFile, model: Decoder, context: int) -> None:
+    for shape in model.cache_shapes(context).values():
+        if prod(shape) * 4 > WEBGPU.binding_size:
+            most = WEBGPU.binding_size // (prod(shape) * 4 // context)
+            raise file.error(
+                f"the cache of a layer takes {prod(shape) * 4} bytes for a context of {context} tokens, more than the"
+                f" {WEBGPU.binding_size} of a WebGPU binding; give a --context of at most {most}"
+            )
+
+
+def _refuse_others(file: GGUFFile, known: set[str]) -> None:
+    """Refuses tensors that the model does not read: without them it would compute something else."""
+    for name in file.tensors:
+        if name not in known:
+            meaning = next((f" ({what})" for end, what in _NOT_SUPPORTED.items() if name.endswith(end)), "")
+            raise file.error(
+                f"the tensor {quote(name)}{meaning} is no part of the model that the metadata describe, and is not"
+                " supported"
+            )
 
 
 def _bind(file: GGUFFile, tensor_name: str, parameter: nn.Parameter) -> Callable[[], Array]:
@@ -143,11 +121,14 @@ def _bind(file: GGUFFile, tensor_name: str, parameter: nn.Parameter) -> Callable
     except WebrelaxError as error:
         raise file.error(str(error)) from None
     if tensor.shape != parameter.shape:
-        raise file.error(f"the tensor {tensor_name!r} is {tensor.shape}, not {parameter.shape} as its metadata say")
+        raise file.error(f"the tensor {tensor_name!r} is {tensor.shape}, not {parameter.shape} as the metadata say")
     parameter.format = FORMATS[tensor.type]
-    _, columns = parameter.rows_columns
-    if parameter.format.group and columns % parameter.format.group:
-        raise file.error(f"the tensor {tensor_name!r} has rows of {columns}, no multiple of {parameter.format.group}")
+    size = 4 * packed_words(parameter.format, *parameter.rows_columns)
+    if size > WEBGPU.binding_size:
+        raise file.error(
+            f"the tensor {tensor_name!r} ({tensor.type}, {tensor.shape}) takes {size} bytes, more than the"
+            f" {WEBGPU.binding_size} of a WebGPU binding; quantize it to a smaller type, or take a smaller model"
+        )
     return lambda: _stored(tensor, parameter)
 
 

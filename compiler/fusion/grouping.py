@@ -6,20 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from ..ir import Annotation, Block, CallTIR, Module, Name, Ownership, Tensor, Tuple, origins
 from ..ir.liveness import allocated_outputs, deep_atoms
-from ..symbolic import Expr, as_expr, prove_equal, prove_less_equal
+from ..symbolic import Expr, as_expr, as_int, divide_exact, prove_equal, prove_less_equal
 from ..target import Target
-from ..tir import Binary, Kind, Program, Scalar, Unary, direct_loads, index_loads, nodes
+from ..tir import Binary, Kind, Load, Program, Scalar, Stage, Unary, direct_loads, nodes
 
 ANCHORS = (Kind.REDUCTION, Kind.OUTPUT_FUSIBLE)
 POINTWISE = (Kind.ELEMENTWISE, Kind.BROADCAST, Kind.INJECTIVE)
 EXPENSIVE = ("exp", "log", "sqrt", "rsqrt", "tanh", "pow")
+# Expressions are trees: a value that is read twice doubles what it is made of, in each step of a chain.
+MOST_COPIES = 32
 
 
 class Grouping:
     """Assigns the calls of one block to groups, each named by the index of its last member.
 
     A producer joins the group that holds all its uses, so a group has one result and no value leaves it twice. Calls
-    whose shapes are not known stay alone.
+    whose shapes are not known stay alone. `refusals` says of a call why it did not join.
     """
 
     def __init__(
@@ -30,12 +32,14 @@ class Grouping:
         self.users: dict[int, set[int]] = {at: set() for at in range(len(block.bindings))}
         self.writes = [(at, w) for at, b in enumerate(block.bindings) if (w := ownership.writes[b.name.name])]
         self.group: dict[int, int] = {}
+        self.copies: dict[int, int] = {}
+        self.refusals: dict[int, str] = {}
         for at, binding in enumerate(block.bindings):
             for atom in deep_atoms(binding):
                 if isinstance(atom, Name) and atom.name in self.index:
                     self.users[self.index[atom.name]].add(at)
             if isinstance(binding.value, CallTIR) and self._is_shaped(at):
-                self.group[at] = at
+                self.group[at], self.copies[at] = at, 1
         if isinstance(block.result, Name) and block.result.name in self.index:
             self.users[self.index[block.result.name]].add(len(block.bindings))
 
@@ -44,9 +48,17 @@ class Grouping:
         for at in sorted(self.group, reverse=True):
             targets = {self.group.get(user) for user in self.users[at]}
             group = targets.pop() if len(targets) == 1 else None
-            if group is not None and self._may_join(at, group):
-                self.group[at] = group
+            if group is None:
+                continue
+            refusal = self._refusal(at, group)
+            if refusal is None:
+                self.group[at], self.copies[at] = group, self._copies(at)
+            else:
+                self.refusals[at] = refusal
         return {group: members for group in set(self.group.values()) if len(members := self._members(group)) > 1}
+
+    def _name(self, at: int) -> str:
+        return self.block.bindings[at].name.name
 
     def _call(self, at: int) -> CallTIR:
         value = self.block.bindings[at].value
@@ -66,34 +78,56 @@ class Grouping:
         call = self._call(at)
         return all(map(_is_known, (*(a.annotation for a in call.args), self.block.bindings[at].name.annotation)))
 
-    def _may_join(self, at: int, group: int) -> bool:
+    def _refusal(self, at: int, group: int) -> str | None:
+        """Why the call may not join the group that holds all its uses; None where it may."""
         members = self._members(group)
-        if len(self._program(at).outputs) != 1 or self._crosses_write(at, group):
-            return False
-        if self._buffers([at, *members]) > self.target.storage_buffers:
-            return False
+        if len(self._program(at).outputs) != 1:
+            return f"it has {len(self._program(at).outputs)} results"
+        if crossed := self._crossed_write(at, group):
+            return f"crosses an in-place write: {crossed} overwrites what it reads"
+        if (buffers := self._buffers([at, *members])) > self.target.storage_buffers:
+            return f"the kernel would bind {buffers} buffers, {self.target.storage_buffers} are allowed"
+        if (copies := self._copies(at)) > MOST_COPIES:
+            return f"its expression would be repeated {copies} times"
         if self._kind(at) in POINTWISE:
-            return all(self._may_inline(at, user) for user in self.users[at])
+            refusals = (self._inline_refusal(at, user) for user in sorted(self.users[at]))
+            return next((refusal for refusal in refusals if refusal), None)
         if self._kind(at) in ANCHORS:
-            anchors = [m for m in members if self._kind(m) in ANCHORS]
-            return not anchors and self._is_epilogue(at, members)
-        return False
+            anchors = [m for m in members if self._kind(m) in ANCHORS and not self._is_twin(at, m)]
+            if anchors:
+                return f"both are reductions: a kernel does one, and {self._name(anchors[0])} is another"
+            return self._epilogue_refusal(at, members)
+        return "it is opaque: it writes in place, scatters, or has several results"
 
-    def _may_inline(self, at: int, user: int) -> bool:
-        """Whether the value may be computed where it is read: once an element, or again where that is cheap."""
+    def _inline_refusal(self, at: int, user: int) -> str | None:
+        """None where the value may be computed where it is read: once an element, or again where that is cheap."""
         program, buffers = self._program(user), self._buffers_of(user, {at})
         reads = as_expr(0)
         for stage in program.stages:
-            if any(load.buffer in buffers for value in stage.values for load in index_loads(value)):
-                return False
             # An index of the store map is no value either.
-            direct = [load for value in stage.values for load in direct_loads(value) if load.buffer in buffers]
+            direct = [load for load in _direct(stage) if load.buffer in buffers]
             if len(direct) != sum(load.buffer in buffers for load in stage.loads()):
-                return False
-            reads += len(direct) * _product([axis.extent for axis in (*stage.spatial, *stage.reduce)])
+                return f"{self._name(user)} uses it as an index"
+            # A kernel computes equal expressions once.
+            reads += len({load.indices for load in direct}) * _product(
+                [axis.extent for axis in (*stage.spatial, *stage.reduce)]
+            )
         if all(prove_less_equal(reads, _product(program.buffer(b).shape)) for b in buffers):
-            return True
-        return not self._is_onto_anchor(at) and _is_cheap_again(self._program(at))
+            return None
+        if not self._is_onto_anchor(at) and _is_cheap_again(self._program(at)):
+            return None
+        times = [divide_exact(reads, size) for b in buffers if as_int(size := _product(program.buffer(b).shape)) != 0]
+        often = f"{times[0]} times" if len(times) == 1 and times[0] is not None else "more than once"
+        return f"would be evaluated again: {self._name(user)} reads each element {often}, and it is not cheap"
+
+    def _copies(self, at: int) -> int:
+        """How often the group's expressions would repeat the call's, were it inlined wherever it is read."""
+        return sum(
+            self.copies[user]
+            * sum(load.buffer in buffers for stage in self._program(user).stages for load in _direct(stage))
+            for user in self.users[at]
+            for buffers in (self._buffers_of(user, {at}),)
+        )
 
     def _is_onto_anchor(self, at: int) -> bool:
         """Whether the call could go onto the result of a reduction, which computes each element once."""
@@ -102,30 +136,32 @@ class Grouping:
             p in self.group and self._kind(p) in ANCHORS and self.users[p] == {at} for p in producers
         )
 
-    def _is_epilogue(self, at: int, members: Sequence[int]) -> bool:
-        """Whether the members compute, elementwise, from exactly the element that the anchor just produced."""
+    def _epilogue_refusal(self, at: int, members: Sequence[int]) -> str | None:
+        """None where the members compute, elementwise, from exactly the element that the anchor just produced."""
         dependent = {at}
         for member in members:
             program, buffers = self._program(member), self._buffers_of(member, dependent)
             if not buffers:
                 continue
             if self._kind(member) not in (Kind.ELEMENTWISE, Kind.BROADCAST) or len(program.stages) != 1:
-                return False
+                return f"{self._name(member)} ({self._kind(member)}) does not read the element just computed"
             (stage,) = program.stages
             spatial = tuple(axis.var for axis in stage.spatial)
             if any(load.buffer in buffers and load.indices != spatial for load in stage.loads()):
-                return False
+                return f"{self._name(member)} does not read the element just computed"
             if not self._same_shape(at, member):
-                return False
+                return f"{self._name(member)} has another shape"
             dependent.add(member)
-        return True
+        return None
 
     def _is_twin(self, a: int, b: int) -> bool:
         """Whether two matmuls read the same operand and run over the same domain, so that one kernel keeps both sums."""
         if not self._kind(a) == self._kind(b) == Kind.OUTPUT_FUSIBLE or not self._same_shape(a, b):
             return False
         first, second = (self._program(at).stages[0].reduce for at in (a, b))
-        same = len(first) == len(second) and all(prove_equal(x.extent, y.extent) for x, y in zip(first, second, strict=True))
+        same = len(first) == len(second) and all(
+            prove_equal(x.extent, y.extent) for x, y in zip(first, second, strict=True)
+        )
         return same and bool(set(self._call(a).args) & set(self._call(b).args))
 
     def _same_shape(self, a: int, b: int) -> bool:
@@ -149,10 +185,15 @@ class Grouping:
         root = max(members)
         return len(outer) + len(allocated_outputs(self._call(root), self._program(root)))
 
-    def _crosses_write(self, at: int, group: int) -> bool:
-        """Whether the group runs after something overwrites what the call reads, or does so itself."""
+    def _crossed_write(self, at: int, group: int) -> str | None:
+        """What overwrites something that the call reads, before the group runs or in it."""
         read = frozenset[str]().union(*(origins(self.ownership.memory(a)) for a in self._call(at).args))
-        return any(at < write <= group and written & read for write, written in self.writes)
+        crossed = (write for write, written in self.writes if at < write <= group and written & read)
+        return next(map(self._name, crossed), None)
+
+
+def _direct(stage: Stage) -> list[Load]:
+    return [load for value in stage.values for load in direct_loads(value)]
 
 
 def _is_known(annotation: Annotation) -> bool:

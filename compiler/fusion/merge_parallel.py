@@ -92,7 +92,8 @@ class _Merging:
     def _touches(self, a: Binding, b: Binding) -> bool:
         """Whether one call overwrites memory that the other reads or overwrites."""
         read_a, read_b = (
-            frozenset[str]().union(*(origins(self.ownership.memory(x)) for x in deep_atoms(binding))) for binding in (a, b)
+            frozenset[str]().union(*(origins(self.ownership.memory(x)) for x in deep_atoms(binding)))
+            for binding in (a, b)
         )
         written_a, written_b = self.ownership.writes[a.name.name], self.ownership.writes[b.name.name]
         return bool(written_a & read_b or written_b & read_a)
@@ -109,7 +110,9 @@ class _Merging:
     def _merged(self, group: Sequence[Binding]) -> tuple[Program, tuple[Atom, ...]]:
         """The program that does the group's calls, and its arguments."""
         args: dict[Atom, Buffer] = {}
-        parts, results, names = [], [], []
+        parts: list[Part] = []
+        results: list[Buffer] = []
+        names: list[str] = []
         for binding in group:
             call = binding.value
             assert isinstance(call, CallTIR)
@@ -118,7 +121,7 @@ class _Merging:
             for buffer, atom in zip(program.inputs, call.args, strict=True):
                 shape = tuple(substitute(e, symbols) for e in buffer.shape)
                 args.setdefault(atom, Buffer(f"p{len(args)}", shape, buffer.dtype))
-            outputs = []
+            outputs: list[Buffer] = []
             for buffer, annotation in zip(program.outputs, call.outputs, strict=True):
                 assert isinstance(annotation, Tensor)
                 shape = tuple(substitute(e, symbols) for e in buffer.shape)

@@ -14,7 +14,16 @@ from .annotations import (
     join,
     map_dimensions,
 )
-from .builder import BlockBuilder, FunctionBuilder, ModuleBuilder, reference
+from .builder import (
+    BlockBuilder,
+    FunctionBuilder,
+    ModuleBuilder,
+    expand_call,
+    reference,
+    rewrite_bindings,
+    splice,
+    taken_names,
+)
 from .deduce import call_result, deduce
 from .expr import (
     Atom,
@@ -35,11 +44,13 @@ from .expr import (
     Name,
     Operator,
     Place,
+    ProgramCall,
     ShapeValue,
     Value,
     all_bindings,
     atoms,
     bound_variables,
+    calls_program,
     map_atoms,
     use_counts,
 )
@@ -74,6 +85,7 @@ __all__ = [
     "Operator",
     "Ownership",
     "Place",
+    "ProgramCall",
     "Shape",
     "ShapeValue",
     "Tensor",
@@ -84,9 +96,11 @@ __all__ = [
     "atoms",
     "bound_variables",
     "call_result",
+    "calls_program",
     "deduce",
     "dimensions",
     "erase_variables",
+    "expand_call",
     "is_subsumed",
     "join",
     "map_atoms",
@@ -96,6 +110,9 @@ __all__ = [
     "print_module",
     "print_value",
     "reference",
+    "rewrite_bindings",
+    "splice",
+    "taken_names",
     "use_counts",
     "verify",
 ]

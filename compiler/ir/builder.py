@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable as Function_
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from .expr import (
     Name,
     Operator,
     Value,
+    all_bindings,
 )
 
 
@@ -89,6 +91,39 @@ class BlockBuilder:
     def block(self, result: Atom) -> Block:
         """The bindings so far, with their result."""
         return Block(tuple(self._bindings), result)
+
+
+def expand_call(call: Call, taken: set[str]) -> Block:
+    """What a call of an operator with `expand` stands for; the names are fresh, and added to `taken`."""
+    assert call.op.expand is not None
+    builder = BlockBuilder(taken)
+    return builder.block(call.op.expand(builder, call.args, dict(call.attributes)))
+
+
+def splice(binding: Binding, block: Block) -> tuple[Binding, ...]:
+    """The bindings of a block, of which the last one binds the block's result to the name of the given binding."""
+    *first, last = block.bindings
+    if last.name == block.result:
+        return (*first, replace(last, name=binding.name))
+    return (*block.bindings, Binding(binding.name, block.result))
+
+
+def rewrite_bindings(block: Block, change: Function_[[Binding], Iterable[Binding]]) -> Block:
+    """The block with each binding replaced by those that `change` gives, in the arms of an `if` too."""
+    bindings: list[Binding] = []
+    for binding in block.bindings:
+        if isinstance(binding.value, If):
+            condition, *arms = binding.value.condition, binding.value.then, binding.value.orelse
+            then, orelse = (rewrite_bindings(arm, change) for arm in arms)
+            bindings.append(replace(binding, value=If(condition, then, orelse)))
+        else:
+            bindings += change(binding)
+    return Block(tuple(bindings), block.result)
+
+
+def taken_names(function: Function) -> set[str]:
+    """Every name that a function binds."""
+    return {p.name for p in function.params} | {b.name.name for b in all_bindings(function.body)}
 
 
 class FunctionBuilder(BlockBuilder):

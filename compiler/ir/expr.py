@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable as Function_
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ..symbolic import Expr, Var
 from ..tir import Program
 from .annotations import Annotation, Shape, Tensor, Tuple, dimensions
+
+if TYPE_CHECKING:
+    from .builder import BlockBuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +71,15 @@ class Operator:
 
     `deduce(arguments, attributes)` gives the result's annotation and raises ValueError, with a sentence, where
     arguments do not fit. `lower` gives a program whose inputs are the tensor arguments in order; None if the operator
-    has no lowering. `overwrites` lists the arguments whose memory the result carries on.
+    has no lowering. `overwrites` lists the arguments whose memory the result carries on. An operator that several
+    others make up has `expand(builder, args, attributes)` instead: it binds their calls and gives the result.
     """
 
     name: str
     deduce: Function_[[tuple[Annotation, ...], Mapping[str, Any]], Annotation]
     lower: Function_[[tuple[Annotation, ...], Mapping[str, Any]], Program] | None
     overwrites: tuple[int, ...] = ()
+    expand: Function_[[BlockBuilder, tuple[Atom, ...], Mapping[str, Any]], Atom] | None = None
 
     def __repr__(self) -> str:
         return f"Operator({self.name})"
@@ -105,11 +110,19 @@ class CallTIR:
 
 @dataclass(frozen=True, slots=True)
 class CallLibrary:
-    """A routine looked up by name at link time, in destination-passing style."""
+    """A routine looked up by name at link time, in destination-passing style.
+
+    `program` names the tensor program that says what it computes, with `sym_args` for its symbols: then the call is one
+    of that program in all but the kernel. `attributes` are for the routine. Without a program ("") only the
+    interpreter can run it, from a NumPy function.
+    """
 
     routine: str
     args: tuple[Atom, ...]
     outputs: tuple[Tensor, ...]
+    program: str = ""
+    sym_args: tuple[Expr, ...] = ()
+    attributes: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +161,20 @@ class If:
     orelse: Block
 
 
+ProgramCall = CallTIR | CallLibrary
 Value = Atom | Call | CallTIR | CallLibrary | CallFunction | MakeTuple | GetItem | MatchCast | If
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lives: `size` bytes from `offset` in a storage. Set by plan_memory."""
+    """Where a tensor lives: `size` bytes from `offset` in a storage. Set by plan_memory.
+
+    The size is an expression where it has no upper bound.
+    """
 
     storage: str
     offset: int
-    size: int
+    size: int | Expr
 
     def __str__(self) -> str:
         return f"{self.storage}[{self.offset}:{self.offset + self.size}]"
@@ -204,14 +221,22 @@ class Function:
 
 @dataclass(frozen=True)
 class Module:
-    """Graph functions and tensor programs by name, and the storages of the memory plan with their sizes in bytes."""
+    """Graph functions and tensor programs by name, and the storages of the memory plan with their sizes in bytes.
+
+    A storage whose size is an expression is allocated anew by each call of the function that uses it.
+    """
 
     functions: Mapping[str, Function]
     programs: Mapping[str, Program] = field(default_factory=dict)
-    storages: Mapping[str, int] = field(default_factory=dict)
+    storages: Mapping[str, int | Expr] = field(default_factory=dict)
 
     def with_functions(self, functions: Mapping[str, Function]) -> Module:
         return replace(self, functions=functions)
+
+
+def calls_program(value: Value) -> TypeGuard[ProgramCall]:
+    """Whether a tensor program of the module says what the value computes."""
+    return isinstance(value, ProgramCall) and value.program != ""
 
 
 def atoms(value: Value) -> tuple[Atom, ...]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..symbolic import Expr, Var, evaluate
+from ..symbolic import Expr, Var, as_expr, evaluate
 from ..tir import Program
 from ..tir.interpreter import NUMPY_DTYPES, ConstantCache, execute
 from .annotations import Annotation, Callable, Shape, Tensor, Tuple, is_subsumed
-from .builder import reference
+from .builder import expand_call, reference
 from .expr import (
     Atom,
     Binding,
@@ -39,7 +39,7 @@ from .expr import (
     Value,
     all_bindings,
 )
-from .liveness import allocated_outputs, tensor_lives
+from .liveness import tensor_lives
 
 Array = np.ndarray[Any, Any]
 Routine = Function_[..., Array]
@@ -54,7 +54,7 @@ class Interpreter:
     """Executes graph functions.
 
     `weights` gives the arrays of the constants. With `remember_constants`, what is decoded from read-only ones is kept.
-    `routines` gives NumPy functions for library calls.
+    `routines` gives NumPy functions for library calls; without one, the call's tensor program runs.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Interpreter:
     ) -> None:
         self.module, self.weights, self.routines = module, weights or {}, routines or {}
         self.cache = ConstantCache() if remember_constants else None
-        self.storages = {name: np.full(size, POISON, np.uint8) for name, size in module.storages.items()}
+        self.storages = {n: np.full(s, POISON, np.uint8) for n, s in module.storages.items() if isinstance(s, int)}
         self._deaths: dict[str, Mapping[str, Sequence[Place]]] = {}
 
     def call(self, name: str, *args: Any) -> Any:
@@ -92,7 +92,7 @@ class Interpreter:
     def deaths(self, function: Function) -> Mapping[str, Sequence[Place]]:
         """For each binding of a planned function the places whose tensor it is the last to read."""
         if function.name not in self._deaths:
-            self._deaths[function.name] = _deaths(function, self.module.programs)
+            self._deaths[function.name] = _deaths(self.module, function)
         return self._deaths[function.name]
 
 
@@ -103,6 +103,7 @@ class _Frame:
         self.owner, self.function = owner, function
         self.values: dict[str, Any] = {}
         self.env: dict[Var, int] = {}
+        self.blocks: dict[str, Array] = {}
 
     def match(self, given: Sequence[tuple[str, Annotation, Any]]) -> None:
         """Checks named values against annotations, binding variables that stand alone."""
@@ -146,7 +147,7 @@ class _Frame:
         for binding in block.bindings:
             self.values[binding.name.name] = self.value(binding, binding.value)
             for place in dies.get(binding.name.name, ()):
-                self.owner.storages[place.storage][place.offset : place.offset + place.size] = POISON
+                self.bytes(place)[...] = POISON
         return self.atom(block.result)
 
     def atom(self, atom: Atom) -> Any:
@@ -163,17 +164,20 @@ class _Frame:
     def value(self, binding: Binding, value: Value) -> Any:
         match value:
             case Call(op, args, attributes):
+                if op.expand is not None:
+                    return self.block(expand_call(value, set(self.values)))
                 if op.lower is None:
                     raise NotImplementedError(f"{op.name} has no lowering to a tensor program")
                 program = op.lower(tuple(a.annotation for a in args), dict(attributes))
                 tensors = [self.atom(a) for a in args if isinstance(a.annotation, Tensor)]
                 return self.program(program, tensors, program.symbols, binding)
-            case CallTIR(name, args, _, sym_args):
-                return self.program(self.owner.module.programs[name], [self.atom(a) for a in args], sym_args, binding)
-            case CallLibrary(routine, args, outputs):
+            case CallLibrary(routine, args, outputs) if routine in self.owner.routines or not value.program:
                 result = self.owner.routines[routine](*map(self.atom, args))
                 self.match([(routine, outputs[0] if len(outputs) == 1 else Tuple(outputs), result)])
                 return result
+            case CallTIR(program=name, args=args) | CallLibrary(program=name, args=args):
+                program = self.owner.module.programs[name]
+                return self.program(program, [self.atom(a) for a in args], value.sym_args, binding)
             case CallFunction(callee, args):
                 name = callee.name if isinstance(callee, FunctionRef) else self.values[callee.name]
                 return self.owner.call(name, *map(self.atom, args))
@@ -208,14 +212,22 @@ class _Frame:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def placed(self, place: Place, shape: tuple[int, ...], dtype: str) -> Array:
-        """The view of a place; results and states, which are not in a storage of the module, get fresh arrays."""
-        if place.storage not in self.owner.storages:
+        """The view of a place; results, which are not in a storage of the module, get fresh arrays."""
+        if place.storage not in self.owner.module.storages:
             return np.empty(shape, NUMPY_DTYPES[dtype])
         size = int(np.prod(shape)) * NUMPY_DTYPES[dtype].itemsize
-        if size > place.size:
+        raw = self.bytes(place)
+        if size > raw.size:
             raise ShapeMismatch(f"{self.function.name}: {shape} {dtype} does not fit into {place}")
-        raw: Array = self.owner.storages[place.storage][place.offset : place.offset + size]
-        return raw.view(NUMPY_DTYPES[dtype]).reshape(shape)
+        return raw[:size].view(NUMPY_DTYPES[dtype]).reshape(shape)
+
+    def bytes(self, place: Place) -> Array:
+        """A place; a storage whose size is an expression belongs to this call, and is allocated by its first use."""
+        size = self.owner.module.storages[place.storage]
+        if isinstance(size, Expr) and place.storage not in self.blocks:
+            self.blocks[place.storage] = np.full(evaluate(size, self.env), POISON, np.uint8)
+        storage = self.owner.storages[place.storage] if isinstance(size, int) else self.blocks[place.storage]
+        return storage[place.offset : place.offset + evaluate(as_expr(place.size), self.env)]
 
 
 def _numbered(what: str, expected: Sequence[Expr], actual: Sequence[int]) -> Iterator[tuple[str, Expr, int]]:
@@ -223,17 +235,13 @@ def _numbered(what: str, expected: Sequence[Expr], actual: Sequence[int]) -> Ite
         yield f"{what}, dimension {at}", dim, size
 
 
-def _deaths(function: Function, programs: Mapping[str, Program]) -> Mapping[str, Sequence[Place]]:
+def _deaths(module: Module, function: Function) -> Mapping[str, Sequence[Place]]:
     if not any(binding.places for binding in all_bindings(function.body)):
         return {}
-    lives = tensor_lives(function.body, programs)
-    placed: list[tuple[tuple[str, int], Place]] = []
-    for binding in lives.order:
-        if isinstance(binding.value, CallTIR) and binding.places:
-            outputs = allocated_outputs(binding.value, programs[binding.value.program])
-            placed += [((binding.name.name, out), place) for out, place in zip(outputs, binding.places, strict=True)]
+    lives = tensor_lives(module, function)
+    places = [place for binding in lives.order for place in binding.places]
     deaths: dict[str, list[Place]] = {}
-    for tensor, place in placed:
+    for tensor, place in zip(lives.sizes, places, strict=True):
         if lives.dies[tensor] < lives.end:
             deaths.setdefault(lives.order[lives.dies[tensor]].name.name, []).append(place)
     return deaths

@@ -1,28 +1,54 @@
-"""Which memory each name stands for, and when it is read for the last time."""
+"""Which tensors a function allocates, how large they are, and when each is read for the last time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ..tir import Program
-from .expr import Atom, Binding, Block, CallTIR, GetItem, If, MakeTuple, Name, atoms
+from ..symbolic import Expr, substitute
+from ..tir import Buffer, Program
+from .expr import (
+    Atom,
+    Binding,
+    Block,
+    Call,
+    CallFunction,
+    CallLibrary,
+    CallTIR,
+    Function,
+    If,
+    Module,
+    ProgramCall,
+    Value,
+    atoms,
+)
+from .ownership import Ownership, origins, overwritten_arguments, value_args
+
+TensorKey = tuple[str, int]
+"""A tensor that a function allocates: the binding that makes it, and the number of the output."""
 
 
 @dataclass(frozen=True)
-class Tensors:
-    """The tensors that a block allocates, in order, and their lives.
+class Lives:
+    """The tensors that a function allocates, and their lives.
 
-    `owners` maps every name to the allocated tensors that it may stand for (through tuples, casts, in-place results and
-    the arms of an `if`); a tensor is named (binding, output number). `born` and `dies` are positions in program order,
-    where the bindings of an `if`'s arms come before the `if`; what lives on after the block dies at `end`.
+    `sizes` has their bytes, in program order. `born` and `dies` are positions in `order`, the bindings in program order
+    (those of an `if`'s arms before it): of the call that writes a tensor first, and of the last that reads it under
+    whatever name. What the function returns dies at `end`. `writes` and `reads` have for each position the tensors that
+    the binding writes, and those that it only reads.
     """
 
-    owners: Mapping[str, frozenset[tuple[str, int]]]
-    born: Mapping[tuple[str, int], int]
-    dies: Mapping[tuple[str, int], int]
+    sizes: Mapping[TensorKey, Expr]
+    born: Mapping[TensorKey, int]
+    dies: Mapping[TensorKey, int]
     order: tuple[Binding, ...]
-    end: int
+    writes: tuple[frozenset[TensorKey], ...]
+    reads: tuple[frozenset[TensorKey], ...]
+
+    @property
+    def end(self) -> int:
+        """The position behind the last binding."""
+        return len(self.order)
 
 
 def linear(block: Block) -> Iterator[Binding]:
@@ -44,57 +70,64 @@ def deep_atoms(binding: Binding) -> Iterator[Atom]:
             yield arm.result
 
 
-def allocated_outputs(call: CallTIR, program: Program) -> tuple[int, ...]:
+def allocated_outputs(call: ProgramCall, program: Program) -> tuple[int, ...]:
     """The outputs of a call that need memory: those that do not overwrite an input."""
     in_place = {out for out, _ in program.in_place}
     return tuple(at for at, buffer in enumerate(program.outputs) if buffer.name not in in_place)
 
 
-Owners = frozenset[tuple[str, int]]
+def allocations(value: Value, programs: Mapping[str, Program]) -> Mapping[int, Expr]:
+    """The outputs that need memory when a value is computed, by number, with their bytes.
+
+    A routine allocates itself what has a shape that only its run tells; a graph function allocates its results.
+    """
+    match value:
+        case CallTIR(program=name, sym_args=sym_args) | CallLibrary(program=name, sym_args=sym_args) if name:
+            program = programs[name]
+            symbols = dict(zip(program.symbols, sym_args, strict=True))
+            return {at: substitute(program.outputs[at].size, symbols) for at in allocated_outputs(value, program)}
+        case CallLibrary(outputs=outputs):
+            return {
+                at: Buffer("", tensor.shape, tensor.dtype).size
+                for at, tensor in enumerate(outputs)
+                if tensor.shape is not None and tensor.dtype is not None
+            }
+    return {}
 
 
-def tensor_lives(block: Block, programs: Mapping[str, Program]) -> Tensors:
-    """Analyses a block of tensor-program calls."""
-    owners: dict[str, Owners] = {}
-    fields: dict[str, tuple[Owners, ...]] = {}
-    born: dict[tuple[str, int], int] = {}
-    dies: dict[tuple[str, int], int] = {}
-    order = tuple(linear(block))
+def tensor_lives(module: Module, function: Function) -> Lives:
+    """Analyses a function. Names, tuples, casts and choices are other names of what they hold, and read nothing."""
+    memory = Ownership(module, function).memory
+    keys: dict[str, TensorKey] = {}
+    sizes: dict[TensorKey, Expr] = {}
+    born: dict[TensorKey, int] = {}
+    dies: dict[TensorKey, int] = {}
+    order = tuple(linear(function.body))
+    writes: list[frozenset[TensorKey]] = []
+    reads: list[frozenset[TensorKey]] = []
 
-    def of(atom: Atom) -> Owners:
-        return owners.get(atom.name, frozenset()) if isinstance(atom, Name) else frozenset()
+    def held(atom: Atom) -> frozenset[TensorKey]:
+        return frozenset(keys[origin] for origin in origins(memory(atom)) if origin in keys)
 
     for at, binding in enumerate(order):
         name, value = binding.name.name, binding.value
-        if isinstance(value, GetItem) and str(value.tuple_value) in fields:
-            # Taking a field apart is no use of the others.
-            owners[name] = fields[str(value.tuple_value)][value.index]
-            continue
-        for atom in deep_atoms(binding):
-            for tensor in of(atom):
-                dies[tensor] = at
-        if isinstance(value, CallTIR):
-            fields[name] = _results(name, value, programs[value.program], of)
-            owners[name] = frozenset().union(*fields[name])
-            for tensor in owners[name]:
-                born.setdefault(tensor, at)
-                dies[tensor] = at
-        elif isinstance(value, If):
-            owners[name] = of(value.then.result) | of(value.orelse.result)
-        else:
-            owners[name] = frozenset().union(*(of(a) for a in atoms(value)))
-            if isinstance(value, MakeTuple):
-                fields[name] = tuple(of(a) for a in value.fields)
-    for tensor in of(block.result):
-        dies[tensor] = len(order)
-    return Tensors(owners, born, dies, order, len(order))
+        overwritten = overwritten_arguments(module, value)
+        written, read = set[TensorKey](), set[TensorKey]()
+        for number, atom in enumerate(_operands(value)):
+            (written if number in overwritten else read).update(held(atom))
+        for out, size in allocations(value, module.programs).items():
+            key = keys[f"{name}.{out}"] = name, out
+            sizes[key], born[key] = size, at
+            written.add(key)
+        dies.update(dict.fromkeys(written | read, at))
+        writes.append(frozenset(written))
+        reads.append(frozenset(read))
+    dies.update(dict.fromkeys(held(function.body.result), len(order)))
+    return Lives(sizes, born, dies, order, tuple(writes), tuple(reads))
 
 
-def _results(name: str, call: CallTIR, program: Program, of: Callable[[Atom], Owners]) -> tuple[Owners, ...]:
-    """For each output of a call the tensors that it may stand for: its own, or those of the input that it overwrites."""
-    inputs = {b.name: atom for b, atom in zip(program.inputs, call.args, strict=True)}
-    sources = dict(program.in_place)
-    return tuple(
-        of(inputs[sources[buffer.name]]) if buffer.name in sources else frozenset({(name, at)})
-        for at, buffer in enumerate(program.outputs)
-    )
+def _operands(value: Value) -> tuple[Atom, ...]:
+    """What a value looks into when it is computed, as `value_args` numbers it."""
+    if isinstance(value, Call | CallTIR | CallLibrary | CallFunction):
+        return value_args(value)
+    return (value.condition,) if isinstance(value, If) else ()

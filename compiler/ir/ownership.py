@@ -74,7 +74,7 @@ class Ownership:
             case Call(op, args):
                 carried = [origins(self.memory(args[at])) for at in op.overwrites]
                 return NOTHING.union(*carried) if carried else frozenset({name})
-            case CallTIR(program, args):
+            case CallTIR(program=program, args=args) | CallLibrary(program=program, args=args) if program:
                 return self._outputs(name, self._module.programs.get(program), args)
             case CallLibrary(outputs=outputs):
                 fresh = tuple(frozenset({f"{name}.{at}"}) for at in range(len(outputs)))
@@ -128,7 +128,7 @@ def overwritten_arguments(module: Module, value: Value) -> tuple[int, ...]:
     match value:
         case Call(op):
             return op.overwrites
-        case CallTIR(name) if name in module.programs:
+        case CallTIR(program=name) | CallLibrary(program=name) if name in module.programs:
             return overwritten_inputs(module.programs[name])
         case CallFunction(FunctionRef(name)) if name in module.functions:
             return tuple(param for param, _ in module.functions[name].consumed)

@@ -71,8 +71,10 @@ def print_value(value: Value) -> str:
         case CallTIR(program, args, _, sym_args):
             symbols = f", symbols=({', '.join(map(str, sym_args))})" if sym_args else ""
             return f"call_tir({', '.join([program, *map(str, args)])}{symbols})"
-        case CallLibrary(routine, args, _):
-            return f"call_dps_library({', '.join([repr(routine), *map(str, args)])})"
+        case CallLibrary(routine, args, _, _, sym_args, attributes):
+            symbols = f", symbols=({', '.join(map(str, sym_args))})" if sym_args else ""
+            given = [repr(routine), *map(str, args), *(f"{k}={v}" for k, v in attributes)]
+            return f"call_dps_library({', '.join(given)}{symbols})"
         case CallFunction(callee, args):
             return f"{callee}({', '.join(map(str, args))})"
         case MakeTuple(fields):

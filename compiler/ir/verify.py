@@ -13,6 +13,7 @@ from .deduce import deduce
 from .expr import (
     Atom,
     Block,
+    CallLibrary,
     CallTIR,
     Constant,
     Function,
@@ -21,9 +22,11 @@ from .expr import (
     MatchCast,
     Module,
     Name,
+    ProgramCall,
     ShapeValue,
     Value,
     atoms,
+    calls_program,
 )
 from .ownership import Memory, Ownership, origins, overwritten_arguments, value_args
 
@@ -58,12 +61,16 @@ def verify_program(program: Program) -> None:
     symbols = {v.name for b in buffers for extent in b.shape for v in variables(extent)}
     written: set[str] = set()
     readable = {b.name for b in program.inputs}
+    sources = dict(program.in_place)
     for stage in program.stages:
         for axis in (*stage.spatial, *stage.reduce):
             _check(axis.var.name not in symbols, f"{where}: {axis.var.name} names both a loop and a shape variable")
         for load in stage.loads():
             _check(load.buffer in readable | written, f"{where} reads {load.buffer} before it is written")
             _check(len(load.indices) == ranks[load.buffer], f"{where}: {load} has the wrong rank")
+            # The points of a stage run in any order.
+            safe = load.indices == stage.indices or load.buffer not in map(sources.get, stage.outputs)
+            _check(safe, f"{where} reads {load} while overwriting {load.buffer}")
         for output in stage.outputs:
             _check(output in ranks.keys() - readable, f"{where} writes {output}, which is no output or local")
             _check(len(stage.indices) == ranks[output], f"{where} stores to {output} with the wrong rank")
@@ -185,24 +192,22 @@ class _FunctionCheck:
                 self.need(where, annotation)
             case If(_, then, orelse):
                 self.arms(then, orelse)
-            case CallTIR():
-                self.call_tir(where, value)
+            case CallTIR() | CallLibrary() if calls_program(value):
+                self.call_program(where, value)
         handed_on = value_args(value) if not isinstance(value, FunctionRef) else (value,)
         for atom in handed_on:
             if isinstance(atom, FunctionRef) and self.module.functions[atom.name].consumed:
                 self.fail(where, f"hands on {atom}, which overwrites its arguments: that must be called by its name")
 
     def arms(self, *arms: Block) -> None:
-        """Each arm starts from what is known before; what one overwrites is gone behind them."""
-        scope, variables, overwritten = dict(self.scope), dict(self.variables), set(self.overwritten)
-        after: set[str] = set()
+        """Each arm starts from what is known before, and that is all that is known behind them."""
+        scope, variables, overwritten = self.scope, self.variables, self.overwritten
         for arm in arms:
             self.scope, self.variables, self.overwritten = dict(scope), dict(variables), set(overwritten)
             self.block(arm)
-            after |= self.overwritten
-        self.scope, self.variables, self.overwritten = scope, variables, after
+        self.scope, self.variables, self.overwritten = scope, variables, overwritten
 
-    def call_tir(self, where: str, call: CallTIR) -> None:
+    def call_program(self, where: str, call: ProgramCall) -> None:
         program = self.module.programs.get(call.program)
         if program is None:
             self.fail(where, f"calls a program {call.program} that does not exist")

@@ -1,6 +1,6 @@
 """The operators: each one a shape rule and a lowering to a tensor program. `OPERATORS` is the whole table."""
 
-from .attention import attention_scores, attention_values, kv_append, rope
+from .attention import attention, attention_scores, attention_values, kv_append, rope
 from .elementwise import (
     add,
     divide,
@@ -22,6 +22,7 @@ OPERATORS = {
     op.name: op
     for op in (
         add,
+        attention,
         attention_scores,
         attention_values,
         concat,
@@ -53,6 +54,7 @@ OPERATORS = {
 __all__ = [
     "OPERATORS",
     "add",
+    "attention",
     "attention_scores",
     "attention_values",
     "concat",

@@ -7,10 +7,25 @@ that slot = position.
 
 from __future__ import annotations
 
-from ..ir import Annotation, Operator, Shape, Tensor
+from dataclasses import dataclass
+
+from ..ir import Annotation, Atom, BlockBuilder, Operator, Shape, Tensor
 from ..symbolic import Expr, as_int
-from ..tir import Literal, Program, ProgramBuilder, Scalar, Select, less_equal, loaded_index
+from ..tir import (
+    Literal,
+    Load,
+    Program,
+    ProgramBuilder,
+    Scalar,
+    Select,
+    Unary,
+    as_scalar,
+    less,
+    less_equal,
+    loaded_index,
+)
 from .arguments import Arguments, Attributes, count, dim, known, same, tensor, tensors
+from .linear import softmax
 
 # Far below any score, and finite: WGSL may assume that infinities do not occur.
 MASKED = -1e30
@@ -97,7 +112,40 @@ def group_size(heads: Expr, kv_heads: Expr) -> int:
     return q // kv
 
 
-def _deduce_scores(arguments: Arguments, _: Attributes) -> Annotation:
+@dataclass(frozen=True, slots=True)
+class ScoreRule:
+    """Which keys a query sees, and how much: what the attributes of the attention operators say.
+
+    `window`: only that many keys, the query's own the last one; 0: all up to its own. `softcap`: scores are bent to lie
+    within +-softcap (arXiv 2408.00118); 0: they are not.
+    """
+
+    scale: float
+    window: int
+    softcap: float
+
+    @staticmethod
+    def of(attributes: Attributes) -> ScoreRule:
+        """Reads `scale`, `window` and `softcap`. Raises ValueError for negative ones."""
+        rule = ScoreRule(
+            float(attributes["scale"]), int(attributes.get("window", 0)), float(attributes.get("softcap", 0.0))
+        )
+        if rule.window < 0 or rule.softcap < 0:
+            raise ValueError(f"window and softcap cannot be negative: {rule.window}, {rule.softcap}")
+        return rule
+
+    def score(self, dot: Scalar, key: Expr, position: Load) -> Scalar:
+        """The score from the dot product of a query at a position and a key; MASKED where it does not see the key."""
+        score = dot * self.scale
+        if self.softcap:
+            score = Unary("tanh", score / self.softcap) * self.softcap
+        if self.window:
+            score = Select(less(position, as_scalar(key + self.window, "i32")), score, Literal(MASKED, "f32"))
+        return Select(less_equal(key, position), score, Literal(MASKED, "f32"))
+
+
+def _deduce_scores(arguments: Arguments, attributes: Attributes) -> Annotation:
+    ScoreRule.of(attributes)
     count(arguments, "queries", "keys", "positions", "sequences", "the shape [length]")
     queries = tensor(arguments[0], "queries", ndim=3, dtype="f32")
     keys, length = tensor(arguments[1], "keys", ndim=4, dtype="f32"), arguments[4]
@@ -113,7 +161,7 @@ def _deduce_scores(arguments: Arguments, _: Attributes) -> Annotation:
 
 
 def _lower_scores(arguments: Arguments, attributes: Attributes) -> Program:
-    """scores[h, i, j] = scale * q[i, h] . k[sequence i, j], masked where j is after position i."""
+    """scores[h, i, j] of query q[i, h] and key k[sequence i, j], by the rule of the attributes."""
     queries, keys = known(arguments[0], "queries"), known(arguments[1], "keys")
     (length,) = known(arguments[4], "the length")
     group = group_size(queries[1], keys[2])
@@ -124,14 +172,8 @@ def _lower_scores(arguments: Arguments, attributes: Attributes) -> Program:
     dot = b.reduce(
         "dot", shape, (queries[2],), lambda h, i, j, d: q[i, h, d] * k[loaded_index(who[i], keys[0]), j, h // group, d]
     )
-    scale = float(attributes["scale"])
-    return b.finish(
-        b.compute(
-            "scores",
-            shape,
-            lambda h, i, j: Select(less_equal(j, where[i]), dot[h, i, j] * scale, Literal(MASKED, "f32")),
-        )
-    )
+    rule = ScoreRule.of(attributes)
+    return b.finish(b.compute("scores", shape, lambda h, i, j: rule.score(dot[h, i, j], j, where[i])))
 
 
 def _deduce_values(arguments: Arguments, _: Attributes) -> Annotation:
@@ -163,7 +205,27 @@ def _lower_values(arguments: Arguments, _: Attributes) -> Program:
     )
 
 
+def _deduce_attention(arguments: Arguments, attributes: Attributes) -> Annotation:
+    count(arguments, "queries", "keys", "values", "positions", "sequences", "the shape [length]")
+    queries, keys, values, positions, sequences, length = arguments
+    scores = _deduce_scores((queries, keys, positions, sequences, length), attributes)
+    cache = tensor(values, "values", ndim=4, dtype="f32")
+    for at, what in enumerate(("sequences", "capacities", "heads")):
+        same(dim(tensor(keys, "keys"), at), dim(cache, at), f"{what} of keys and values")
+    return _deduce_values((scores, values, sequences), {})
+
+
+def _expand_attention(builder: BlockBuilder, args: tuple[Atom, ...], attributes: Attributes) -> Atom:
+    queries, keys, values, positions, sequences, length = args
+    scores = builder.op(attention_scores, queries, keys, positions, sequences, length, **attributes)
+    return builder.op(attention_values, builder.op(softmax, scores), values, sequences)
+
+
 rope = Operator("rope", _deduce_rope, _lower_rope)
 kv_append = Operator("kv_append", _deduce_append, _lower_append, overwrites=(0,))
 attention_scores = Operator("attention_scores", _deduce_scores, _lower_scores)
 attention_values = Operator("attention_values", _deduce_values, _lower_values)
+attention = Operator("attention", _deduce_attention, None, expand=_expand_attention)
+"""Arguments: queries f32[n, heads, d], keys and values f32[sequences, capacity, kv_heads, d], positions and sequences
+i32[n], and the shape [length], where length is above every position; attributes: see `ScoreRule`. The result is
+[n, heads, d]."""

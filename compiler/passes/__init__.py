@@ -1,16 +1,22 @@
 """Passes over a whole module, each a function from a module to a module."""
 
 from .dce import eliminate_dead_code
+from .dispatch_library import Entry, LibraryBuilder, Routine, dispatch_library
 from .legalize import legalize
 from .lower_shapes import lower_shapes
-from .plan_memory import peak_bytes, plan_memory, tensor_bytes, unplanned_bytes
+from .plan_memory import peak_bytes, plan_memory, planned_bytes, tensor_bytes, unplanned_bytes
 
 __all__ = [
+    "Entry",
+    "LibraryBuilder",
+    "Routine",
+    "dispatch_library",
     "eliminate_dead_code",
     "legalize",
     "lower_shapes",
     "peak_bytes",
     "plan_memory",
+    "planned_bytes",
     "tensor_bytes",
     "unplanned_bytes",
 ]

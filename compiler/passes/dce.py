@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Block, CallTIR, FunctionRef, If, MatchCast, Module, Name, all_bindings
+from ..ir import Block, FunctionRef, If, MatchCast, Module, Name, all_bindings, calls_program
 from ..ir.liveness import deep_atoms
 
 
@@ -25,7 +25,7 @@ def eliminate_dead_code(module: Module, roots: tuple[str, ...] | None = None) ->
         body = functions[name].body
         used = [body.result, *(atom for binding in body.bindings for atom in deep_atoms(binding))]
         wanted += [atom.name for atom in used if isinstance(atom, FunctionRef)]
-        programs |= {b.value.program for b in all_bindings(body) if isinstance(b.value, CallTIR)}
+        programs |= {b.value.program for b in all_bindings(body) if calls_program(b.value)}
     return replace(
         module,
         functions={n: f for n, f in functions.items() if n in reached},

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from ..ir import Annotation, Block, Call, Function, If, Module, ModuleBuilder, Operator, Tensor, Value
+from ..ir import (
+    Annotation,
+    Binding,
+    Call,
+    Function,
+    Module,
+    ModuleBuilder,
+    Operator,
+    Tensor,
+    expand_call,
+    rewrite_bindings,
+    splice,
+    taken_names,
+)
 from ..tir import Program
 
 Attributes: TypeAlias = tuple[tuple[str, Any], ...]
@@ -14,26 +28,28 @@ Attributes: TypeAlias = tuple[tuple[str, Any], ...]
 def legalize(module: Module) -> Module:
     """Lowers every operator call that has a lowering. Equal calls share a program.
 
-    Operators without a lowering (data-dependent shapes) stay. Raises ValueError where a shape or type that a lowering
-    needs is not known.
+    Operators that others make up are expanded first; those without a lowering (data-dependent shapes) stay. Raises
+    ValueError where a shape or type that a lowering needs is not known.
     """
     builder = ModuleBuilder(module)
     programs: dict[tuple[Operator, tuple[Annotation, ...], Attributes], Program] = {}
 
-    def lower(value: Value) -> Value:
-        match value:
+    def lower(binding: Binding, taken: set[str]) -> Iterable[Binding]:
+        match binding.value:
+            case Call(op, args, attributes) as call if op.expand is not None:
+                return [lowered for part in splice(binding, expand_call(call, taken)) for lowered in lower(part, taken)]
             case Call(op, args, attributes) if op.lower is not None:
                 annotations = tuple(a.annotation for a in args)
                 key = (op, annotations, attributes)
                 if key not in programs:
                     programs[key] = op.lower(annotations, dict(attributes))
-                return builder.call_tir(programs[key], [a for a in args if isinstance(a.annotation, Tensor)])
-            case If(condition, then, orelse):
-                return If(condition, lower_block(then), lower_block(orelse))
-        return value
+                call_tir = builder.call_tir(programs[key], [a for a in args if isinstance(a.annotation, Tensor)])
+                return [replace(binding, value=call_tir)]
+        return [binding]
 
-    def lower_block(block: Block) -> Block:
-        return Block(tuple(replace(b, value=lower(b.value)) for b in block.bindings), block.result)
+    def lower_function(function: Function) -> Function:
+        taken = taken_names(function)
+        return replace(function, body=rewrite_bindings(function.body, lambda binding: lower(binding, taken)))
 
-    functions: dict[str, Function] = {f.name: replace(f, body=lower_block(f.body)) for f in module.functions.values()}
+    functions = {name: lower_function(f) for name, f in module.functions.items()}
     return replace(module, functions=functions, programs=builder.programs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import CallTIR, Function, MatchCast, Module, all_bindings, bound_variables, dimensions
+from ..ir import Function, MatchCast, Module, all_bindings, bound_variables, calls_program, dimensions
 from ..symbolic import Expr, Var
 
 
@@ -22,7 +22,7 @@ def _slots(function: Function) -> tuple[Expr, ...]:
     for binding in all_bindings(function.body):
         if isinstance(binding.value, MatchCast):
             bound.update(d for d in dimensions(binding.value.annotation) if isinstance(d, Var))
-        elif isinstance(binding.value, CallTIR):
+        elif calls_program(binding.value):
             needed.update(dict.fromkeys(binding.value.sym_args))
     first: list[Expr] = [*sorted(bound, key=lambda v: v.name)]
     return (*first, *(e for e in needed if e not in bound))

@@ -1,177 +1,162 @@
-"""plan_memory: gives every tensor a fixed place in a few storages, for all values of the shape variables."""
+"""plan_memory: gives every tensor a place in few storages, for all values of the shape variables."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
 
 from ..errors import WebrelaxError
-from ..ir import Block, CallFunction, CallTIR, Function, FunctionRef, If, Module, Place, Tensor, all_bindings
-from ..ir.liveness import Tensors, allocated_outputs, tensor_lives
-from ..symbolic import upper_bound
+from ..ir import (
+    Block,
+    CallFunction,
+    Function,
+    FunctionRef,
+    If,
+    Module,
+    Name,
+    Place,
+    all_bindings,
+    is_subsumed,
+    reference,
+)
+from ..ir.liveness import TensorKey, tensor_lives
+from ..symbolic import Expr, upper_bound
 from ..target import Target
-from ..tir import Buffer
-
-Key = tuple[str, int]
+from .placement import Pool, share_blocks
 
 
 def plan_memory(module: Module, target: Target) -> Module:
-    """Places the outputs of all calls by liveness, under the upper bounds of the shape variables.
+    """Places the outputs of all calls by liveness.
 
-    After it no two live tensors overlap, and no dispatch finds an input and an output in the same storage: WebGPU
-    tracks the use of a buffer as a whole. Offsets are multiples of the target's alignment. Functions that are not
-    called by others never run at the same time and share the storages; a called function has its own. Results of the
-    former have storages of their own, named `result0`, `result1`, ...: the host reads them after the call.
+    A tensor whose size has an upper bound gets a fixed place for all values of the shape variables, at an offset that
+    is a multiple of the target's alignment; any other one a block whose size is an expression, in `Module.storages` as
+    well, which each call of the function allocates. No two live tensors overlap, and no call finds something that it
+    reads and something that it writes in the same storage. What a function returns has a storage of its own (`result0`,
+    `result1`, ...): the caller keeps it.
+
+    Functions that never run at the same time share the fixed storages. One that may be called while it runs is left
+    alone: its tensors get memory of their own.
     """
-    called = {
-        atom.name
-        for function in module.functions.values()
-        for binding in all_bindings(function.body)
-        if isinstance(binding.value, CallFunction) and isinstance(atom := binding.value.callee, FunctionRef)
-    }
-    pools: dict[str, _Pool] = {"": _Pool("s", target)}
-    functions = {}
-    for name, function in module.functions.items():
-        group = name if name in called else ""
-        pool = pools.setdefault(group, _Pool(f"{name}.s", target))
-        functions[name] = _plan(module, function, pool, name not in called)
-    storages = {s.name: s.size for pool in pools.values() for s in pool.storages}
-    return replace(module, functions=functions, storages=storages)
+    pools: dict[int, Pool] = {}
+    functions, storages = dict(module.functions), dict[str, int | Expr]()
+    for name, height in _heights(module).items():
+        pool = pools.setdefault(height, Pool(f"level{height}.s" if height else "s", target))
+        functions[name], blocks = _plan(module, module.functions[name], pool)
+        storages |= blocks
+    fixed = {name: size for pool in pools.values() for name, size in pool.storages.items()}
+    return replace(module, functions=functions, storages=fixed | storages)
 
 
-def tensor_bytes(module: Module, function: Function) -> dict[Key, int]:
+def tensor_bytes(module: Module, function: Function) -> dict[TensorKey, int]:
     """Bytes that each allocated tensor of a function takes at the bounds. Raises WebrelaxError for an unbounded one."""
     sizes = {}
-    for binding in all_bindings(function.body):
-        if isinstance(binding.value, CallTIR):
-            call = binding.value
-            for out in allocated_outputs(call, module.programs[call.program]):
-                sizes[(binding.name.name, out)] = _bytes(function, binding.name.name, call.outputs[out])
+    for tensor, size in tensor_lives(module, function).sizes.items():
+        bound = _bound(size)
+        if bound is None:
+            raise WebrelaxError(
+                f"{function.name}: {tensor[0]} takes {size} bytes, which has no upper bound: declare one for its"
+                " variables"
+            )
+        sizes[tensor] = bound
     return sizes
 
 
 def unplanned_bytes(module: Module) -> dict[str, int]:
-    """For each function the bytes of its tensors if nothing were reused."""
+    """For each function the bytes of its tensors at the bounds if nothing were reused."""
     return {name: sum(tensor_bytes(module, f).values()) for name, f in module.functions.items()}
 
 
 def peak_bytes(module: Module, function: Function) -> int:
-    """The most bytes that are live at once: no plan can use less."""
-    lives, sizes = tensor_lives(function.body, module.programs), tensor_bytes(module, function)
-    return max(
-        (sum(sizes[t] for t in sizes if lives.born[t] <= at <= lives.dies[t]) for at in range(lives.end)), default=0
-    )
+    """The most bytes that are live at once at the bounds: no plan can use less."""
+    lives = tensor_lives(module, function)
+    change = [0] * (lives.end + 2)
+    for tensor, size in tensor_bytes(module, function).items():
+        change[lives.born[tensor]] += size
+        change[lives.dies[tensor] + 1] -= size
+    return max(accumulate(change))
 
 
-def _bytes(function: Function, name: str, annotation: Tensor) -> int:
-    assert annotation.shape is not None
-    assert annotation.dtype is not None
-    size = upper_bound(Buffer(name, annotation.shape, annotation.dtype).size)
-    if size is None:
-        raise WebrelaxError(
-            f"{function.name}: the size of {name}, {annotation}, has no upper bound: declare one for its variables"
-        )
-    return max(16, -(-size // 16) * 16)
+def planned_bytes(module: Module) -> int:
+    """The bytes of a plan, results included. Raises WebrelaxError where a size has no bound."""
+    sizes = {name: fixed_size(name, size) for name, size in module.storages.items()}
+    for binding in (binding for function in module.functions.values() for binding in all_bindings(function.body)):
+        for place in binding.places:
+            sizes[place.storage] = max(sizes.get(place.storage, 0), fixed_size(place.storage, place.size))
+    return sum(sizes.values())
 
 
-@dataclass
-class _Storage:
-    name: str
-    size: int
-    placed: list[tuple[Key, int, int]] = field(default_factory=list)
+def fixed_size(name: str, size: int | Expr) -> int:
+    """The bytes of a storage of a plan. Raises WebrelaxError where only a call tells them."""
+    if isinstance(size, Expr):
+        raise WebrelaxError(f"{name} takes {size} bytes, which has no upper bound: declare one for its variables")
+    return size
 
 
-@dataclass
-class _Pool:
-    """Storages that functions which never run together share."""
-
-    prefix: str
-    target: Target
-    storages: list[_Storage] = field(default_factory=list)
-
-    def begin(self) -> None:
-        for storage in self.storages:
-            storage.placed = []
-
-    def place(self, key: Key, size: int, lives: Tensors, conflicts: set[Key]) -> Place:
-        """The place that makes the storages grow least, then the lowest one."""
-        best: tuple[int, int, int] | None = None
-        for number, storage in enumerate(self.storages):
-            if any(other in conflicts for other, _, _ in storage.placed):
-                continue
-            offset = self._free_offset(storage, key, size, lives)
-            growth = max(0, offset + size - storage.size)
-            if offset + size <= self.target.buffer_size and (best is None or (growth, number) < best[:2]):
-                best = (growth, number, offset)
-        if best is None or best[0] >= size:
-            self.storages.append(_Storage(f"{self.prefix}{len(self.storages)}", 0))
-            best = (size, len(self.storages) - 1, 0)
-        _, number, offset = best
-        storage = self.storages[number]
-        storage.size = max(storage.size, offset + size)
-        storage.placed.append((key, offset, size))
-        return Place(storage.name, offset, size)
-
-    def _free_offset(self, storage: _Storage, key: Key, size: int, lives: Tensors) -> int:
-        """The lowest offset at which the tensor overlaps nothing that lives at the same time."""
-        taken = sorted(
-            (offset, offset + length)
-            for other, offset, length in storage.placed
-            if lives.born[other] <= lives.dies[key] and lives.born[key] <= lives.dies[other]
-        )
-        align = self.target.offset_alignment
-        at = 0
-        for start, stop in taken:
-            if at + size <= start:
-                break
-            at = max(at, -(-stop // align) * align)
-        return at
+def _bound(size: Expr) -> int | None:
+    """The size at the bounds, rounded up to vectors of four f32; an empty tensor takes one, too."""
+    most = upper_bound(size)
+    return None if most is None else max(16, -(-most // 16) * 16)
 
 
-def _plan(module: Module, function: Function, pool: _Pool, is_entry: bool) -> Function:
-    lives, sizes = tensor_lives(function.body, module.programs), tensor_bytes(module, function)
-    conflicts = _conflicts(module, lives)
-    results = [t for t in sizes if lives.dies[t] == lives.end] if is_entry else []
-    pool.begin()
-    places = {t: Place(f"result{at}", 0, sizes[t]) for at, t in enumerate(results)}
-    for tensor in sorted((t for t in sizes if t not in places), key=lambda t: (-sizes[t], lives.born[t])):
-        if sizes[tensor] > pool.target.binding_size:
+def _heights(module: Module) -> Mapping[str, int]:
+    """How deep the calls below a function nest, but for functions that may be called while they run, and their callers.
+
+    Two functions of the same height never run at the same time.
+    """
+    waiting = {name: _callees(module, function) for name, function in module.functions.items()}
+    heights: dict[str, int] = {}
+    height = 0
+    while ready := [name for name, callees in waiting.items() if callees <= heights.keys()]:
+        heights.update(dict.fromkeys(ready, height))
+        height += 1
+        for name in ready:
+            del waiting[name]
+    return heights
+
+
+def _callees(module: Module, function: Function) -> set[str]:
+    """The functions that may be called; a function value may be any that has its signature."""
+    callees: set[str] = set()
+    for binding in all_bindings(function.body):
+        match binding.value:
+            case CallFunction(FunctionRef(name)):
+                callees.add(name)
+            case CallFunction(Name(annotation=signature)):
+                functions = module.functions.items()
+                callees |= {name for name, f in functions if is_subsumed(reference(f).annotation, signature)}
+    return callees
+
+
+def _plan(module: Module, function: Function, pool: Pool) -> tuple[Function, Mapping[str, Expr]]:
+    """The function with its places, and the blocks of unknown size that it allocates."""
+    lives = tensor_lives(module, function)
+    bounds = {tensor: _bound(size) for tensor, size in lives.sizes.items()}
+    for (name, _), bound in bounds.items():
+        if bound is not None and bound > pool.target.binding_size:
             raise WebrelaxError(
-                f"{function.name}: {tensor[0]} takes {sizes[tensor]} bytes at the bounds, more than the"
+                f"{function.name}: {name} takes {bound} bytes at the bounds, more than the"
                 f" {pool.target.binding_size} of a binding: lower the context or the prefill chunk"
             )
-        places[tensor] = pool.place(tensor, sizes[tensor], lives, conflicts.get(tensor, set()))
-    return replace(function, body=_annotate(function.body, places))
+    results = [tensor for tensor in bounds if lives.dies[tensor] == lives.end]
+    inner = {tensor: bound for tensor, bound in bounds.items() if lives.dies[tensor] < lives.end}
+    places = pool.place(lives, {tensor: bound for tensor, bound in inner.items() if bound is not None})
+    unbounded = {tensor: lives.sizes[tensor] for tensor, bound in inner.items() if bound is None}
+    shared, blocks = share_blocks(f"{function.name}.block", function.body, lives, unbounded)
+    places |= shared
+    for number, tensor in enumerate(results):
+        places[tensor] = Place(f"result{number}", 0, bounds[tensor] or lives.sizes[tensor])
+    by_name: dict[str, list[Place]] = {}
+    for tensor in lives.sizes:
+        by_name.setdefault(tensor[0], []).append(places[tensor])
+    return replace(function, body=_annotate(function.body, by_name)), blocks
 
 
-def _conflicts(module: Module, lives: Tensors) -> Mapping[Key, set[Key]]:
-    """Pairs of tensors of which one dispatch reads one and writes the other."""
-    conflicts: dict[Key, set[Key]] = {}
-    for binding in lives.order:
-        if not isinstance(binding.value, CallTIR):
-            continue
-        name = binding.name.name
-        written = {(name, out) for out in allocated_outputs(binding.value, module.programs[binding.value.program])}
-        read: set[Key] = set()
-        for atom in binding.value.args:
-            read |= lives.owners.get(str(atom), frozenset())
-        for w in written:
-            for r in read:
-                conflicts.setdefault(w, set()).add(r)
-                conflicts.setdefault(r, set()).add(w)
-    return conflicts
-
-
-def _annotate(block: Block, places: Mapping[Key, Place]) -> Block:
+def _annotate(block: Block, places: Mapping[str, list[Place]]) -> Block:
     bindings = []
     for binding in block.bindings:
         value = binding.value
         if isinstance(value, If):
             value = If(value.condition, _annotate(value.then, places), _annotate(value.orelse, places))
-        own: Sequence[Place] = (
-            [places[k] for k in sorted(k for k in places if k[0] == binding.name.name)]
-            if isinstance(value, CallTIR)
-            else ()
-        )
-        bindings.append(replace(binding, value=value, places=tuple(own)))
+        bindings.append(replace(binding, value=value, places=tuple(places.get(binding.name.name, ()))))
     return Block(tuple(bindings), block.result)

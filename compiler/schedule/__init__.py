@@ -3,12 +3,13 @@
 from .kernel import Binding, Kernel, merge_bindings
 from .limits import check_bindings, check_limits
 from .optimize import optimize
-from .rules import RULES, rule_for, schedule
+from .rules import RULES, can_combine, rule_for, schedule
 
 __all__ = [
     "RULES",
     "Binding",
     "Kernel",
+    "can_combine",
     "check_bindings",
     "check_limits",
     "merge_bindings",

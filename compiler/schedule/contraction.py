@@ -1,4 +1,4 @@
-"""What GEMV and GEMM have in common: one reduction, pointwise stages before it and, at its points, behind it."""
+"""What GEMV and GEMM share: reductions over the same points, pointwise stages before and, at these points, behind."""
 
 from __future__ import annotations
 
@@ -24,32 +24,46 @@ from ..symbolic import (
     upper_bound,
     variables,
 )
-from ..tir import Axis, Program, Scalar, Stage, loads, substitute_scalar
+from ..tir import Axis, Program, Reducer, Scalar, Stage, loads, substitute_scalar
 from .body import Body
-from .lower import Values, at_point, flatten, product, taken_names, unflatten
+from .lower import Reader, Values, at_point, flatten, product, taken_names, unflatten
 from .walk import expressions_in
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """One reduction. `values` are what it reduces, resolved, over the variables of the contraction's axes and `k`."""
+
+    stage: Stage
+    reducer: Reducer
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Contraction:
-    """A program's only reduction. `values` are what it reduces, resolved, over the variables of `axes` and `k`.
+    """A program's reductions, which do not read each other and run over the same points.
 
     `axes` are the spatial axes of more than one element. `k` counts the reduced points, flat, below `length`.
     """
 
-    stage: Stage
-    values: tuple[Scalar, ...]
+    terms: tuple[Term, ...]
     axes: tuple[Axis, ...]
     k: Var
     length: Expr
+
+    @property
+    def values(self) -> tuple[Scalar, ...]:
+        """What is reduced, of all terms."""
+        return tuple(value for term in self.terms for value in term.values)
 
     def at(self, node: Scalar, point: Mapping[Expr, Expr | int], k: Expr) -> Scalar:
         """A resolved expression at a point (of the axes) and a position of the reduction."""
         return substitute_scalar(node, {**point, self.k: k})
 
-    def full_point(self, point: Mapping[Expr, Expr | int]) -> list[Expr]:
-        """The indices of the reduction's result at a point of `axes`."""
-        return [as_expr(point[a.var]) if a in self.axes else as_expr(0) for a in self.stage.spatial]
+    def full_point(self, point: Mapping[Expr, Expr | int], stage: Stage) -> list[Expr]:
+        """The indices of a reduction's result at a point of `axes`."""
+        inner = iter(self.axes)
+        return [as_expr(0) if as_int(a.extent) == 1 else as_expr(point[next(inner).var]) for a in stage.spatial]
 
     def stride(self, index: Expr, var: Var) -> int | None:
         """By how many elements a flat index grows with a variable; None if not always by the same."""
@@ -59,63 +73,91 @@ class Contraction:
         return as_int(substitute(index, {var: probe + 1}) - substitute(index, {var: probe}))
 
 
-def contraction(program: Program) -> Contraction | None:
-    """The program as one reduction with pointwise company, None if it is something else."""
-    reductions = [s for s in program.stages if s.reducer]
-    if len(reductions) != 1 or not reductions[0].is_pointwise:
-        return None
-    (stage,) = reductions
-    axes = tuple(a for a in stage.spatial if as_int(a.extent) != 1)
-    length = product(a.extent for a in stage.reduce)
-    high = upper_bound(length)
-    body = Body(taken_names(program))
-    k = Var(body.name("k"), 0, None if high is None else max(high - 1, 0))
-    point: dict[Expr, Expr | int] = {a.var: 0 for a in stage.spatial if a not in axes}
-    inside = at_point(stage.reduce, unflatten(k, [a.extent for a in stage.reduce]))
-    values = tuple(Values(program, body).scalar(v, {**point, **inside}) for v in stage.values)
-    found = Contraction(stage, values, axes, k, length)
-    if body.finish() or not _company_is_aligned(program, found):
-        return None
-    return found
-
-
 class _Misaligned(Exception):
     pass
 
 
-def _company_is_aligned(program: Program, found: Contraction) -> bool:
-    """Whether all outputs are computed at the points of the reduction, from its result at that point."""
-    extents = [a.extent for a in found.stage.spatial]
+def contraction(program: Program) -> Contraction | None:
+    """The program as reductions over the same points with pointwise company, None if it is something else."""
+    stages = [s for s in program.stages if s.reducer]
+    if not stages or not all(stage.is_pointwise for stage in stages):
+        return None
+    axes, *others = ([a for a in stage.spatial if as_int(a.extent) != 1] for stage in stages)
+    length, *lengths = (product(a.extent for a in stage.reduce) for stage in stages)
+    if any(not _same_extents(axes, other) for other in others) or not all(prove_equal(length, e) for e in lengths):
+        return None
+    high = upper_bound(length)
+    body = Body(taken_names(program))
+    k = Var(body.name("k"), 0, None if high is None else max(high - 1, 0))
+    values = Values(program, body, on_reduction=_misaligned)
+    try:
+        terms = tuple(_term(values, stage, axes, k) for stage in stages)
+        found = Contraction(terms, tuple(axes), k, length)
+        if body.finish():
+            return None
+        _check_company(program, found)
+    except _Misaligned:
+        return None
+    return found
+
+
+def _same_extents(a: Sequence[Axis], b: Sequence[Axis]) -> bool:
+    return len(a) == len(b) and all(prove_equal(x.extent, y.extent) for x, y in zip(a, b, strict=True))
+
+
+def _misaligned(stage: Stage, indices: tuple[Expr, ...]) -> Scalar:
+    raise _Misaligned
+
+
+def _term(values: Values, stage: Stage, axes: Sequence[Axis], k: Var) -> Term:
+    assert stage.reducer is not None
+    point = at_point(stage.reduce, unflatten(k, [a.extent for a in stage.reduce]))
+    inner = iter(axes)
+    point.update({a.var: 0 if as_int(a.extent) == 1 else next(inner).var for a in stage.spatial})
+    return Term(stage, stage.reducer, tuple(values.scalar(v, point) for v in stage.values))
+
+
+def _check_company(program: Program, found: Contraction) -> None:
+    """Raises _Misaligned unless all outputs are computed at the points of the reductions, from their results there."""
+    extents = [a.extent for a in found.axes]
     total = product(extents)
     outputs = {b.name for b in program.outputs}
     for stage in program.stages:
         own = product(a.extent for a in stage.spatial)
         if any(name in outputs for name in stage.outputs) and not prove_equal(own, total):
-            return False
-    point: dict[Expr, Expr | int] = {a.var: a.var for a in found.axes}
-    flat = flatten(found.full_point(point), extents)
-
-    def read(indices: tuple[Expr, ...]) -> Scalar:
-        if not prove_equal(flatten(indices, extents), flat):
             raise _Misaligned
-        return found.values[0]
+    point: dict[Expr, Expr | int] = {a.var: a.var for a in found.axes}
+    flat = flatten([a.var for a in found.axes], extents)
 
-    values = Values(program, Body(), dict.fromkeys(found.stage.outputs, read))
-    try:
-        for _ in _stores(values, found, point):
-            pass
-    except _Misaligned:
-        return False
-    return True
+    def reader(stage: Stage, value: Scalar) -> Reader:
+        def read(indices: tuple[Expr, ...]) -> Scalar:
+            if not prove_equal(flatten(indices, [a.extent for a in stage.spatial]), flat):
+                raise _Misaligned
+            return value
+
+        return read
+
+    held = {
+        name: reader(term.stage, value)
+        for term in found.terms
+        for name, value in zip(term.stage.outputs, term.values, strict=True)
+    }
+    for _ in _stores(Values(program, Body(), held), found, point):
+        pass
 
 
 def finish_point(
-    body: Body, program: Program, found: Contraction, point: Mapping[Expr, Expr | int], results: Sequence[Scalar]
+    body: Body,
+    program: Program,
+    found: Contraction,
+    point: Mapping[Expr, Expr | int],
+    results: Sequence[Sequence[Scalar]],
 ) -> None:
-    """Stores all outputs at a point, the reduction's results being known there."""
+    """Stores all outputs at a point, the results of every reduction being known there."""
     values = Values(program, body)
-    for name, result in zip(found.stage.outputs, results, strict=True):
-        values.held[name] = lambda indices, result=result: result  # type: ignore[misc]
+    for term, known in zip(found.terms, results, strict=True):
+        for name, result in zip(term.stage.outputs, known, strict=True):
+            values.held[name] = lambda indices, result=result: result  # type: ignore[misc]
     outputs = {b.name for b in program.outputs}
     named = [
         (name, where, body.let("value", value))
@@ -130,8 +172,9 @@ def _stores(values: Values, found: Contraction, point: Mapping[Expr, Expr | int]
     """(buffer, flat index, value) of every output at a point."""
     program = values.program
     outputs = {b.name for b in program.outputs}
-    full = found.full_point(point)
-    extents = [a.extent for a in found.stage.spatial]
+    like = found.terms[0].stage
+    full = found.full_point(point, like)
+    extents = [a.extent for a in like.spatial]
     for stage in program.stages:
         if not any(name in outputs for name in stage.outputs):
             continue
@@ -140,7 +183,7 @@ def _stores(values: Values, found: Contraction, point: Mapping[Expr, Expr | int]
         mapping = at_point(stage.spatial, at)
         where = [values.index(substitute(i, mapping)) for i in stage.indices]
         for name, value in zip(stage.outputs, stage.values, strict=True):
-            result = values.held[name](tuple(at)) if stage is found.stage else values.scalar(value, mapping)
+            result = values.held[name](tuple(at)) if stage.reducer else values.scalar(value, mapping)
             yield name, flatten(where, program.buffer(name).shape), result
 
 
@@ -153,16 +196,22 @@ def runs(found: Contraction, nodes: Sequence[Scalar], most: int = 32) -> tuple[i
     Within an inner run the expressions differ only in places that are known when the run is unrolled: a packed word is
     loaded once a run. Within an outer run, the values of a quantization group stay the same.
     """
-    periods = sorted({p for node in nodes for e in expressions_in(node) for p in _periods(e, found.k)})
-    periods = [p for p in periods if p % 4 == 0 and most % p == 0 and is_multiple_of(found.length, p)]
-    inner = next(iter(periods), None)
+    usable = [_usable_periods(found, node, most) for node in nodes]
+    # What one operand needs for its words holds for the others too: the longest of the shortest periods.
+    inner = max((periods[0] for periods in usable if periods), default=None)
     if inner is None:
         inner = next((p for p in (4, 2) if is_multiple_of(found.length, p)), 1)
+    periods = sorted({p for own in usable for p in own})
     outer = inner
     for period in periods:
         if period % outer == 0:
             outer = period
     return inner, outer
+
+
+def _usable_periods(found: Contraction, node: Scalar, most: int) -> list[int]:
+    periods = {p for e in expressions_in(node) for p in _periods(e, found.k)}
+    return sorted(p for p in periods if p % 4 == 0 and most % p == 0 and is_multiple_of(found.length, p))
 
 
 def _periods(expr: Expr, k: Var) -> Iterator[int]:

@@ -1,26 +1,32 @@
 """Long sums: GEMV, with the decode of its weights and whatever is pointwise around it; attention; row sums.
 
-The threads of a workgroup share `out` neighbouring outputs along the last axis, `across` of them work on one sum and
-then one of them adds up what they found. Neighbouring threads read neighbouring memory: along the sum, or along the
-outputs where that is how the larger operand lies. A thread with several outputs reads the vector once for all of them.
+A thread has `each` outputs along the last axis and loads the vector once for all of them. Where that alone does not
+keep a GPU busy, `across` threads share a sum, and one of them adds up what they found. Neighbouring threads read
+neighbouring memory: along the sum, or along the outputs where that is how the larger operand lies. Several sums over
+the same positions (gate and up) run side by side: each position is visited once for all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from ..symbolic import Expr, as_expr, as_int, ceildiv, upper_bound
+from ..symbolic import Expr, Var, as_expr, ceildiv, is_multiple_of, upper_bound
 from ..target import Target
-from ..tir import Program, Scalar
+from ..tir import Program, Reducer, Scalar
 from .body import Body, accumulate, below, combine, start
-from .contraction import Contraction, contraction, finish_point, is_contiguous, runs
+from .contraction import Contraction, Term, contraction, finish_point, is_contiguous, runs
 from .kernel import Element, Kernel, Local, lane
 from .limits import check_own_points
+from .linear import Run
 from .lower import finish, launch, product, taken_names, unflatten
+
+THREADS = 64
+MOST_ACROSS = 16
 
 
 def is_dots(program: Program) -> bool:
-    """One reduction over the whole of a nonempty domain."""
+    """Reductions over the whole of a nonempty domain."""
     found = contraction(program)
     return found is not None and bool(found.axes)
 
@@ -44,27 +50,42 @@ class _Shape:
     def outputs(self) -> int:
         return self.out * self.each
 
+    def slot(self, own: Expr, at: int) -> Expr:
+        """The place of a thread's output among those of the workgroup: neighbours in memory belong to one thread."""
+        return own * self.each + at if self.along_outputs else own + at * self.out
 
-def _choose(found: Contraction) -> _Shape:
+
+def _choose(found: Contraction, target: Target) -> _Shape:
     inner, outer = runs(found, found.values)
-    last = found.axes[-1]
-    if is_contiguous(found, found.values, last.var):
-        return _Shape(out=32, across=8, each=1, inner=1, outer=1, along_outputs=True)
-    chunks = as_int(found.length // outer)
-    across = 32
-    if chunks is not None:
-        across = next((a for a in (16, 8, 4, 2) if chunks / (-(-chunks // a) * a) >= 0.75), 1)
-    outputs = upper_bound(last.extent)
-    each = 4 if outputs is not None and outputs >= 512 else 1
-    return _Shape(64 // across, across, min(each, across), inner, outer, along_outputs=False)
+    along_outputs = is_contiguous(found, found.values, found.axes[-1].var)
+    outputs = upper_bound(product(a.extent for a in found.axes)) or target.parallel_threads
+    length = upper_bound(found.length)
+    longest = target.parallel_threads if length is None else length
+    # The most outputs a thread with which all threads together still are as many as wanted.
+    most = min(MOST_ACROSS, power_of_two(longest // max(outer, 4)))
+    each = min(4, power_of_two(outputs * most // target.parallel_threads), power_of_two(outputs))
+    each = max(1, each // len(found.terms))
+    across = min(most, power_of_two(target.parallel_threads * each * 4 // 3 // outputs))
+    width = upper_bound(found.axes[-1].extent) or THREADS * each
+    if along_outputs:
+        out = min(THREADS // across, power_of_two(2 * width // each - 1))
+        across = min(most, THREADS // out)
+    else:
+        out = THREADS // across
+        each = min(each, power_of_two(2 * width // out - 1))
+    return _Shape(out, across, each, inner, outer, along_outputs)
+
+
+def power_of_two(most: int) -> int:
+    """The largest power of two up to a number, at least 1."""
+    return 1 << max(most.bit_length() - 1, 0)
 
 
 def schedule_dots(program: Program, target: Target) -> Kernel:
     """The kernel of a program for which `is_dots` holds."""
     found = contraction(program)
     assert found is not None
-    assert found.stage.reducer is not None
-    shape = _choose(found)
+    shape = _choose(found, target)
     body = Body(taken_names(program))
     *batch, last = found.axes
     columns = ceildiv(last.extent, shape.outputs)
@@ -80,64 +101,73 @@ def schedule_dots(program: Program, target: Target) -> Kernel:
         place: dict[Expr, Expr | int] = {a.var: index for a, index in zip(batch, where, strict=True)}
         high = upper_bound(last.extent)
         most = None if high is None else high - 1
-        registers = [start(body, found.stage.reducer) for _ in range(shape.each)]
-        rows = [body.let_index("o", first + own + r * shape.out, most) for r in range(shape.each)]
-        with body.loop("c", part, ceildiv(found.length, shape.outer), shape.across) as c:
-            _run(body, found, shape, [{**place, last.var: row} for row in rows], c, registers)
+        registers = [[start(body, term.reducer) for term in found.terms] for _ in range(shape.each)]
+        rows = [body.let_index("o", first + shape.slot(own, r), most) for r in range(shape.each)]
+        _sum(body, found, shape, [{**place, last.var: row} for row in rows], rows, part, registers)
         if shape.across == 1:
             for row, sums in zip(rows, registers, strict=True):
                 with body.when(below(row, last.extent)):
                     finish_point(body, program, found, {**place, last.var: row}, sums)
         else:
-            slots = [own + r * shape.out for r in range(shape.each)]
+            slots = [shape.slot(own, r) for r in range(shape.each)]
             arrays = _gather(body, shape, registers, slots, part)
             row = body.let_index("row", first + thread, most)
             with body.when(below(thread, shape.outputs), below(row, last.extent)):
-                total = _total(body, found, shape, arrays, registers[0], thread)
-                finish_point(body, program, found, {**place, last.var: row}, total)
+                totals = [
+                    _total(body, term.reducer, shape, own_arrays, like, thread)
+                    for term, own_arrays, like in zip(found.terms, arrays, registers[0], strict=True)
+                ]
+                finish_point(body, program, found, {**place, last.var: row}, totals)
     return check_own_points(finish(program, body, shape.threads, grid), program)
 
 
-def _run(
+def _sum(
     body: Body,
     found: Contraction,
     shape: _Shape,
     points: list[dict[Expr, Expr | int]],
-    c: Expr,
-    into: list[list[Local]],
+    rows: list[Var],
+    part: Expr,
+    into: list[list[list[Local]]],
 ) -> None:
-    """Accumulates run c of the sums at the points."""
-    assert found.stage.reducer is not None
+    """Accumulates a thread's share of the sums at the points."""
+    pairs = [(p, t, r) for p, own in zip(points, into, strict=True) for t, r in zip(found.terms, own, strict=True)]
+    sums = [(p, t, r) for p, t, r in pairs if t.reducer.name == "sum" and t.values[0].dtype == "f32"]
+    others = [each for each in pairs if each not in sums]
 
-    def unrolled(first: Expr) -> None:
-        for u in range(shape.inner):
-            for point, registers in zip(points, into, strict=True):
-                values = [found.at(v, point, first + u) for v in found.values]
-                accumulate(body, found.stage.reducer, registers, values)  # type: ignore[arg-type]
+    def step(k: Expr, chosen: list[tuple[dict[Expr, Expr | int], Term, list[Local]]]) -> None:
+        for point, term, registers in chosen:
+            accumulate(body, term.reducer, registers, [found.at(v, point, k) for v in term.values])
 
-    if shape.outer == shape.inner:
-        unrolled(c * shape.inner)
-    else:
-        with body.loop("w", 0, shape.outer // shape.inner) as w:
-            unrolled(c * shape.outer + w * shape.inner)
+    inner, outer = (4, 4) if shape.inner < 4 else (shape.inner, shape.outer)
+    run = Run(body, inner, outer, rows)
+    with body.loop("c", part, found.length // outer, shape.across) as c:
+        for u in range(outer if others else 0):
+            step(c * outer + u, others)
+        run.add([(r[0], partial(found.at, t.values[0], p)) for p, t, r in sums], c * outer)
+    if not is_multiple_of(found.length, outer):
+        with body.loop("k", found.length // outer * outer + part, found.length, shape.across) as k:
+            step(k, pairs)
 
 
-def _gather(body: Body, shape: _Shape, registers: list[list[Local]], slots: list[Expr], part: Expr) -> list[str]:
+def _gather(
+    body: Body, shape: _Shape, registers: list[list[list[Local]]], slots: list[Expr], part: Expr
+) -> list[list[str]]:
     """Puts all partial results into workgroup memory, those of one output `outputs` elements apart."""
     size = shape.across * shape.outputs
-    arrays = [body.shared_array("parts", value.type, size) for value in registers[0]]
-    for values, slot in zip(registers, slots, strict=True):
-        for array, value in zip(arrays, values, strict=True):
-            body.assign(Element(array, part * shape.outputs + slot, value.type), value)
+    arrays = [[body.shared_array("parts", value.type, size) for value in own] for own in registers[0]]
+    for row, slot in zip(registers, slots, strict=True):
+        for names, values in zip(arrays, row, strict=True):
+            for array, value in zip(names, values, strict=True):
+                body.assign(Element(array, part * shape.outputs + slot, value.type), value)
     body.barrier()
     return arrays
 
 
 def _total(
-    body: Body, found: Contraction, shape: _Shape, arrays: list[str], like: list[Local], slot: Expr
+    body: Body, reducer: Reducer, shape: _Shape, arrays: list[str], like: list[Local], slot: Expr
 ) -> list[Scalar]:
     """The combination of one output's partial results."""
-    assert found.stage.reducer is not None
     parts = [
         [Element(array, as_expr(slot + p * shape.outputs), r.type) for array, r in zip(arrays, like, strict=True)]
         for p in range(shape.across)
@@ -145,9 +175,9 @@ def _total(
     if len(like) == 1:
         total: list[Scalar] = list(parts[0])
         for part in parts[1:]:
-            total = combine(found.stage.reducer, total, part)
+            total = combine(reducer, total, part)
         return [body.let("total", total[0])]
     registers = [body.register("total", first) for first in parts[0]]
     for part in parts[1:]:
-        accumulate(body, found.stage.reducer, registers, part)
+        accumulate(body, reducer, registers, part)
     return list(registers)

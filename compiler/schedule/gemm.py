@@ -1,36 +1,40 @@
-"""Tiled matrix multiplication with the decode of either operand, batches, and edges of any size.
+"""Matrix multiplication in registers, with the decode of either operand, batches, and edges of any size.
 
-A workgroup computes ROWS x COLUMNS outputs. Step by step along the sum it computes both operands' next DEPTH positions
-into workgroup memory (each element once: a weight is decoded once for all rows of the tile), as vec4 along the sum.
-Then each thread adds the dot products for its own TALL x WIDE outputs, kept in registers.
+A thread computes TALL rows of `wide` columns, `wide` a multiple of 4, for every product of one left operand (gate and
+up). For four positions of the sum it makes the weights a 4 x 4 matrix, decoded once for all its rows, and multiplies
+each row's four values with it. No workgroup memory: the rows are the same for neighbouring threads, which a cache
+serves as well, and no thread waits for another one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..symbolic import Expr, ceildiv, is_multiple_of, upper_bound
+from ..symbolic import Expr, Var, ceildiv, is_multiple_of, upper_bound
 from ..target import Target
-from ..tir import Axis, Binary, Literal, Program, Scalar, Select, scalar_variables
+from ..tir import Axis, Binary, Literal, Program, Scalar, scalar_variables
 from .body import Body, below
-from .contraction import Contraction, contraction, finish_point, is_contiguous, runs
-from .kernel import GROUP, Dot, Element, Kernel, Local, Vector, lane
+from .contraction import Contraction, Term, contraction, finish_point, is_contiguous, runs
+from .fields import fields_in_place
+from .kernel import GROUP, Element, Kernel, Lane, Local, Matrix, MatrixProduct, Vector, lane
 from .limits import check_own_points
 from .lower import bounded, finish, product, taken_names, unflatten
+from .pack import pack
 
-ROWS, COLUMNS, DEPTH = 32, 64, 32
-THREADS = 64
-TALL, WIDE = 8, 4  # a thread's outputs
+TALL = 8  # a thread's rows
+ACROSS, DOWN = 16, 4  # threads of a workgroup along the columns and the rows
 LEAST_ROWS = 4  # fewer rows than this are no matrix: GEMV is better
+
+Point = dict[Expr, Expr | int]
 
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """sum over k of left * right: `rows` index left alone, `columns` right alone, `batch` both."""
+    """sums over k of left * right: `rows` index left alone, `columns` the rights alone, `batch` both."""
 
     found: Contraction
     left: Scalar
-    right: Scalar
+    rights: tuple[Scalar, ...]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     batch: tuple[Axis, ...]
@@ -39,21 +43,33 @@ class Matmul:
 def matmul(program: Program) -> Matmul | None:
     """The program as a matrix multiplication with pointwise company, None if it is something else."""
     found = contraction(program)
-    if found is None or found.stage.reducer is None or found.stage.reducer.name != "sum":
+    if found is None or not found.axes or len(found.terms) > 4:
         return None
-    (value,) = found.values
-    if not isinstance(value, Binary) or value.op != "mul" or value.dtype != "f32":
+    pairs = [_factors(found, term) for term in found.terms]
+    left = pairs[0][0] if pairs[0] else None
+    if left is None or any(pair is None or pair[0] != left for pair in pairs):
         return None
-    left, right = value.left, value.right
-    in_left, in_right = scalar_variables(left), scalar_variables(right)
-    if not any(a.var in in_right and a.var not in in_left for a in found.axes[-1:]):
-        left, right, in_left, in_right = right, left, in_right, in_left
+    rights = tuple(pair[1] for pair in pairs if pair)
+    in_left = scalar_variables(left)
+    in_right = frozenset[Var]().union(*map(scalar_variables, rights))
     rows = tuple(a for a in found.axes if a.var in in_left and a.var not in in_right)
     columns = tuple(a for a in found.axes if a.var in in_right and a.var not in in_left)
     if not rows or not columns or found.k not in in_left or found.k not in in_right:
         return None
     batch = tuple(a for a in found.axes if a not in rows and a not in columns)
-    return Matmul(found, left, right, rows, columns, batch)
+    return Matmul(found, left, rights, rows, columns, batch)
+
+
+def _factors(found: Contraction, term: Term) -> tuple[Scalar, Scalar] | None:
+    """A term's (left, right): the last axis counts in the right one, if it counts in one alone."""
+    if term.reducer.name != "sum":
+        return None
+    (value,) = term.values
+    if not isinstance(value, Binary) or value.op != "mul" or value.dtype != "f32":
+        return None
+    last = found.axes[-1].var
+    in_left, in_right = scalar_variables(value.left), scalar_variables(value.right)
+    return (value.left, value.right) if last in in_right and last not in in_left else (value.right, value.left)
 
 
 def is_gemm(program: Program) -> bool:
@@ -69,35 +85,23 @@ def schedule_gemm(program: Program, target: Target) -> Kernel:
     """The kernel of a program for which `is_gemm` holds."""
     mm = matmul(program)
     assert mm is not None
-    found = mm.found
-    body = Body(taken_names(program))
     height, width, batches = (product(a.extent for a in axes) for axes in (mm.rows, mm.columns, mm.batch))
-    grid = (ceildiv(width, COLUMNS), ceildiv(height, ROWS), batches)
-    column0, row0 = bounded(GROUP[0], grid[0]) * COLUMNS, bounded(GROUP[1], grid[1]) * ROWS
+    points = upper_bound(height * width * batches)
+    blocks = 1
+    if len(mm.rights) == 1 and (points is None or points >= target.parallel_threads * TALL * 8):
+        blocks = 2
+    columns = ACROSS * 4 * blocks
+    grid = (ceildiv(width, columns), ceildiv(height, DOWN * TALL), batches)
+    body = Body(taken_names(program))
+    thread = lane(ACROSS * DOWN)
+    row0 = body.let_index("row0", (bounded(GROUP[1], grid[1]) * DOWN + thread // ACROSS) * TALL)
+    quarter = body.let_index("quarter", bounded(GROUP[0], grid[0]) * (ACROSS * blocks) + thread % ACROSS)
     batch = _point(mm.batch, bounded(GROUP[2], batches))
-    thread = lane(THREADS)
-    across, down = thread % (COLUMNS // WIDE), thread // (COLUMNS // WIDE)
-    tiles = (
-        body.shared_array("left", "vec4", ROWS * DEPTH // 4),
-        body.shared_array("right", "vec4", COLUMNS * DEPTH // 4),
-    )
-    sums = [[body.register(f"s{r}{c}", Literal(0.0, "f32")) for c in range(WIDE)] for r in range(TALL)]
-    with body.loop("step", 0, ceildiv(found.length, DEPTH)) as step:
-        first = step * DEPTH
-        _stage(body, mm, mm.left, mm.rows, batch, tiles[0], ROWS, row0, first)
-        _stage(body, mm, mm.right, mm.columns, batch, tiles[1], COLUMNS, column0, first)
-        body.barrier()
-        _multiply(body, tiles, sums, across, down)
-        body.barrier()
-    results = body.registers("sums", [value for row in sums for value in row])
-    with body.loop("r", 0, TALL) as r:
-        row = body.let_index("row", row0 + down * TALL + r, _last(height))
-        with body.when(below(row, height)), body.loop("c", 0, WIDE) as c:
-            column = body.let_index("column", column0 + across + c * (COLUMNS // WIDE), _last(width))
-            with body.when(below(column, width)):
-                point = {**batch, **_point(mm.rows, row), **_point(mm.columns, column)}
-                finish_point(body, program, found, point, [Element(results, r * WIDE + c, "f32")])
-    return check_own_points(finish(program, body, THREADS, grid), program)
+    tile = _Tile(body, mm, batch, row0, quarter * 4, blocks)
+    with body.when(below(row0, height), below(quarter * 4, width)):
+        tile.multiply()
+        tile.store(program, height, width)
+    return check_own_points(finish(program, body, ACROSS * DOWN, grid), program)
 
 
 def _last(extent: Expr) -> int | None:
@@ -105,75 +109,86 @@ def _last(extent: Expr) -> int | None:
     return None if high is None else high - 1
 
 
-def _point(axes: tuple[Axis, ...], flat: Expr) -> dict[Expr, Expr | int]:
+def _point(axes: tuple[Axis, ...], flat: Expr) -> Point:
     where = unflatten(flat, [a.extent for a in axes])
     return {a.var: index for a, index in zip(axes, where, strict=True)}
 
 
-def _stage(
-    body: Body,
-    mm: Matmul,
-    operand: Scalar,
-    axes: tuple[Axis, ...],
-    batch: dict[Expr, Expr | int],
-    tile: str,
-    size: int,
-    offset: Expr,
-    first: Expr,
-) -> None:
-    """Computes `size` x DEPTH elements of an operand into its tile: four positions of k at [k // 4 * size + place].
+class _Tile:
+    """A thread's outputs: TALL rows from `row0`, and `blocks` times four columns, ACROSS * 4 apart, from `column0`."""
 
-    A thread takes a run of k of one place at a time. Places next to each other go to neighbouring threads, unless
-    memory is contiguous along k and nothing is decoded: then runs of the same place do.
-    """
-    found = mm.found
-    inner, outer = runs(found, [operand], DEPTH)
-    decoded = outer > 4
-    run = min(outer, size * DEPTH // THREADS) if decoded else 4
-    inner = max(4, min(inner, run))
-    extent = product(a.extent for a in axes)
-    along_places = decoded or is_contiguous(found, [operand], axes[-1].var)
-    with body.loop("u", 0, size * DEPTH // run // THREADS) as u:
-        unit = u * THREADS + lane(THREADS)
-        if along_places:
-            place, part = unit % size, unit // size
-        else:
-            place, part = unit // (DEPTH // run), unit % (DEPTH // run)
-        place = body.let_index("place", place)
-        where = _point(axes, body.let_index("at", offset + place, _last(extent)))
+    def __init__(self, body: Body, mm: Matmul, batch: Point, row0: Expr, column0: Expr, blocks: int) -> None:
+        self.body, self.mm, self.batch, self.blocks = body, mm, batch, blocks
+        self.row0, self.column0 = row0, column0
+        self.sums: list[list[list[Local]]] = []  # [right][block][row], a vec4 of columns
 
-        def fill(start: Expr) -> None:
-            for v in range(0, inner, 4):
-                values = tuple(_guarded(found, operand, {**batch, **where}, first + start + v + e) for e in range(4))
-                slot = _quarter(start + v) * size + place
-                body.assign(Element(tile, slot, "vec4"), Vector(values))
+    def _left(self, k: Expr, row: int) -> Scalar:
+        return self.mm.found.at(self.mm.left, {**self.batch, **_point(self.mm.rows, self.row0 + row)}, k)
 
-        if inner == run:
-            fill(part * run)
-        else:
-            with body.loop("w", 0, run // inner) as w:
-                fill(part * run + w * inner)
+    def _right(self, right: Scalar, k: Expr, block: int, column: int) -> Scalar:
+        at = self.column0 + block * ACROSS * 4 + column
+        return fields_in_place(self.mm.found.at(right, {**self.batch, **_point(self.mm.columns, at)}, k))
 
+    def multiply(self) -> None:
+        """Computes the sums."""
+        found, rights = self.mm.found, self.mm.rights
+        zero = Vector((Literal(0.0, "f32"),) * 4)
+        self.sums = [[[self.body.register("s", zero) for _ in range(TALL)] for _ in range(self.blocks)] for _ in rights]
+        inner, outer = runs(found, rights)
+        if inner < 4:
+            inner = outer = 4
+        with (
+            self.body.loop("c", 0, found.length // outer) as c,
+            self.body.loop("w", 0, outer // inner) as w,
+        ):
+            for quad in range(0, inner, 4):
+                self._four(c * outer + w * inner + quad)
+        if not is_multiple_of(found.length, outer):
+            with self.body.loop("k", found.length // outer * outer, found.length) as k:
+                self._one(k)
 
-def _quarter(position: Expr) -> Expr:
-    return position // 4
+    def _four(self, k: Expr) -> None:
+        """Adds four positions of the sum."""
+        columns = self.mm.columns[-1].var
+        matrices: list[tuple[list[Local], Local, bool]] = []
+        for right, own in zip(self.mm.rights, self.sums, strict=True):
+            along_columns = is_contiguous(self.mm.found, [right], columns)
+            for block, sums in enumerate(own):
+                values = [[self._right(right, k + e, block, c) for c in range(4)] for e in range(4)]
+                if not along_columns:
+                    values = [list(column) for column in zip(*values, strict=True)]
+                matrix = self.body.let("m", Matrix(tuple(map(pack, values))))
+                matrices.append((sums, matrix, along_columns))
+        for row in range(TALL):
+            x = self.body.let("x", pack([self._left(k + e, row) for e in range(4)]))
+            for sums, matrix, along_columns in matrices:
+                term = MatrixProduct(matrix, x) if along_columns else MatrixProduct(x, matrix)
+                self.body.assign(sums[row], sums[row] + term)
 
-
-def _guarded(found: Contraction, operand: Scalar, point: dict[Expr, Expr | int], k: Expr) -> Scalar:
-    """The operand at k; 0 behind the end of the sum. (Places behind the edge are computed and never stored.)"""
-    value = found.at(operand, point, k)
-    if is_multiple_of(found.length, DEPTH):
-        return value
-    return Select(below(k, found.length), value, Literal(0.0, "f32"))
-
-
-def _multiply(body: Body, tiles: tuple[str, str], sums: list[list[Local]], across: Expr, down: Expr) -> None:
-    left, right = tiles
-    with body.loop("q", 0, DEPTH // 4) as q:
-        a = [body.let(f"a{r}", Element(left, q * ROWS + down * TALL + r, "vec4")) for r in range(TALL)]
-        b = [
-            body.let(f"b{c}", Element(right, q * COLUMNS + across + c * (COLUMNS // WIDE), "vec4")) for c in range(WIDE)
+    def _one(self, k: Expr) -> None:
+        """Adds one position of the sum."""
+        vectors = [
+            (sums, self.body.let("m", pack([self._right(right, k, block, c) for c in range(4)])))
+            for right, own in zip(self.mm.rights, self.sums, strict=True)
+            for block, sums in enumerate(own)
         ]
-        for r in range(TALL):
-            for c in range(WIDE):
-                body.assign(sums[r][c], sums[r][c] + Dot(a[r], b[c]))
+        for row in range(TALL):
+            x = self.body.let("x", self._left(k, row))
+            for sums, vector in vectors:
+                self.body.assign(sums[row], sums[row] + vector * Vector((x,) * 4))
+
+    def store(self, program: Program, height: Expr, width: Expr) -> None:
+        """Stores what is inside the edges."""
+        body, mm = self.body, self.mm
+        results = []
+        for own in self.sums:
+            rows = [sums for row in zip(*own, strict=True) for sums in row]
+            results.append(body.registers("sums", [Lane(vector, at) for vector in rows for at in range(4)]))
+        with body.loop("r", 0, TALL) as r:
+            row = body.let_index("row", self.row0 + r, _last(height))
+            with body.when(below(row, height)), body.loop("b", 0, self.blocks) as b, body.loop("e", 0, 4) as e:
+                column = body.let_index("column", self.column0 + b * (ACROSS * 4) + e, _last(width))
+                with body.when(below(column, width)):
+                    point = {**self.batch, **_point(mm.rows, row), **_point(mm.columns, column)}
+                    at = (r * self.blocks + b) * 4 + e
+                    finish_point(body, program, mm.found, point, [[Element(own, at, "f32")] for own in results])

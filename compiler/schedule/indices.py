@@ -66,7 +66,11 @@ class _Namer:
 
     def name(self, expr: Expr) -> Var:
         if expr not in self._given:
-            var = Var(self._names.name(self._wish), *bounds(expr))
+            low, high = bounds(expr)
+            if low is not None and high is not None:
+                # Behind an edge, where nothing matters, bounds may contradict each other.
+                high = max(high, low - 1)
+            var = Var(self._names.name(self._wish), low, high)
             self.lets.append(Let(var, expr))
             self._given[expr] = var
         return self._given[expr]

@@ -13,7 +13,8 @@ from ..symbolic import Add, Const, Expr, FloorDiv, FloorMod, Max, Min, Mul, Opaq
 from ..tir import Buffer, Load, Scalar
 from ..tir import rebuild as rebuild_tir
 
-LANES = {"vec4": "f32", "uvec4": "u32"}
+LANES = {"vec4": "f32", "uvec4": "u32", "ivec4": "i32"}
+VECTORS = {element: vector for vector, element in LANES.items()}
 GROUP = (Var("group_x"), Var("group_y"), Var("group_z"))  # the workgroup's place in the grid
 
 
@@ -55,16 +56,46 @@ class Element(Scalar):
 
 @dataclass(frozen=True, slots=True)
 class Vector(Scalar):
-    """Four f32 values as a vec4."""
+    """Four f32 values as a vec4, u32 as a uvec4, i32 as an ivec4."""
 
     parts: tuple[Scalar, ...]
+
+    @property
+    def dtype(self) -> str:
+        return VECTORS[self.parts[0].dtype]
+
+    def __str__(self) -> str:
+        parts = self.parts[:1] if len(set(self.parts)) == 1 else self.parts
+        return f"{self.dtype}({', '.join(map(str, parts))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix(Scalar):
+    """Four vec4 as the columns of a matrix."""
+
+    columns: tuple[Scalar, ...]
+
+    @property
+    def dtype(self) -> str:
+        return "mat4"
+
+    def __str__(self) -> str:
+        return f"mat4({', '.join(map(str, self.columns))})"
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct(Scalar):
+    """vec4 * matrix: the dot product with each column; matrix * vec4: the sum of the columns, weighted."""
+
+    left: Scalar
+    right: Scalar
 
     @property
     def dtype(self) -> str:
         return "vec4"
 
     def __str__(self) -> str:
-        return f"vec4({', '.join(map(str, self.parts))})"
+        return f"({self.left} * {self.right})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +268,10 @@ def rebuild(node: Scalar, on_scalar: OnScalar, on_index: OnExpr) -> Scalar:
             return Element(array, on_index(index), dtype)
         case Vector(parts):
             return Vector(tuple(map(on_scalar, parts)))
+        case Matrix(columns):
+            return Matrix(tuple(map(on_scalar, columns)))
+        case MatrixProduct(a, b):
+            return MatrixProduct(on_scalar(a), on_scalar(b))
         case Dot(a, b):
             return Dot(on_scalar(a), on_scalar(b))
         case Lane(vector, at):
@@ -325,28 +360,38 @@ def map_block(block: Block, on_scalar: OnScalar, on_index: OnExpr) -> Block:
     return tuple(map(one, block))
 
 
-def rename_buffers(block: Block, names: Mapping[str, str]) -> Block:
-    """The statements with loads and stores of renamed buffers."""
+def rename_memory(block: Block, names: Mapping[str, str]) -> Block:
+    """The statements with buffers and arrays renamed."""
+
+    def renamed(node: Scalar) -> Scalar:
+        match node:
+            case Load(buffer):
+                return replace(node, buffer=names.get(buffer, buffer))
+            case Element(array):
+                return replace(node, array=names.get(array, array))
+        return node
 
     def on_scalar(node: Scalar) -> Scalar:
-        return deep(node, lambda n: replace(n, buffer=names.get(n.buffer, n.buffer)) if isinstance(n, Load) else n)
+        return deep(node, renamed)
 
     def on_index(expr: Expr) -> Expr:
         return map_loads(expr, on_scalar)
 
-    def stores(block: Block) -> Block:
+    def targets(block: Block) -> Block:
         result: list[Statement] = []
         for s in block:
             match s:
                 case Store(buffer):
                     result.append(replace(s, buffer=names.get(buffer, buffer)))
+                case Assign(Element(array) as target):
+                    result.append(replace(s, target=replace(target, array=names.get(array, array))))
                 case For(body=body) | If(body=body):
-                    result.append(replace(s, body=stores(body)))
+                    result.append(replace(s, body=targets(body)))
                 case _:
                     result.append(s)
         return tuple(result)
 
-    return stores(map_block(block, on_scalar, on_index))
+    return targets(map_block(block, on_scalar, on_index)) if names else block
 
 
 def merge_bindings(kernel: Kernel, groups: Sequence[Sequence[int]]) -> Kernel:
@@ -368,4 +413,4 @@ def merge_bindings(kernel: Kernel, groups: Sequence[Sequence[int]]) -> Kernel:
         for at, (b, w) in enumerate(zip(kernel.bindings, writable, strict=True))
         if at not in dropped
     )
-    return replace(kernel, bindings=bindings, body=rename_buffers(kernel.body, names))
+    return replace(kernel, bindings=bindings, body=rename_memory(kernel.body, names))

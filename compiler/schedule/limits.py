@@ -78,13 +78,14 @@ def _check_buffer(kernel: Kernel, name: str, dtype: str, elements: int | None, t
 def check_own_points(kernel: Kernel, program: Program) -> Kernel:
     """The kernel, if every thread reads from an overwritten input only the elements that it overwrites itself.
 
-    Otherwise another thread may have overwritten them already, and WebrelaxError is raised.
+    Otherwise another thread may have overwritten them already, and WebrelaxError is raised. A thread's points have
+    indices of different names, so that none of them reads what was stored at another.
     """
     for output, source in program.in_place:
         everything = list(statements(kernel.body))
         stored = {s.index for s in everything if isinstance(s, Store) and s.buffer == source}
         for load in (load for s in everything for load in loads_of(s)):
-            if load.buffer == source and set(load.indices) != stored:
+            if load.buffer == source and not set(load.indices) <= stored:
                 raise WebrelaxError(
                     f"program {program.name}: {output} overwrites {source}, which is also read at other elements; "
                     "give it a result of its own"

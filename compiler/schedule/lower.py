@@ -9,7 +9,7 @@ from ..symbolic import Const, Expr, Opaque, Var, as_expr, as_int, ceildiv, minim
 from ..target import Target
 from ..tir import Axis, Buffer, Index, Load, Program, Scalar, Stage, rebuild, substitute_scalar
 from .body import Body, below
-from .kernel import GROUP, Binding, Kernel, loaded, map_opaque, rename_buffers
+from .kernel import GROUP, Binding, Kernel, loaded, map_opaque, rename_memory
 
 Reader = Callable[[tuple[Expr, ...]], Scalar]
 
@@ -152,7 +152,7 @@ def finish(program: Program, body: Body, workgroup: int, grid: tuple[Expr, Expr,
         (workgroup, 1, 1),
         grid,
         tuple(body.shared),
-        rename_buffers(body.finish(), sources),
+        rename_memory(body.finish(), sources),
     )
 
 

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 from ..symbolic import Expr, Opaque, as_int, is_multiple_of
 from ..tir import Load, Scalar
-from .kernel import Binding, Kernel, Lane, Vector, deep, map_block
+from .kernel import VECTORS, Binding, Kernel, Lane, Vector, deep, map_block
 from .lower import product
 from .walk import loads_of, own_expressions, statements
-
-VECTORS = {"f32": "vec4", "u32": "uvec4"}
 
 
 def vectorize(kernel: Kernel) -> Kernel:

@@ -19,6 +19,8 @@ from .kernel import (
     Lane,
     Let,
     Local,
+    Matrix,
+    MatrixProduct,
     OnExpr,
     OnScalar,
     Register,
@@ -32,9 +34,9 @@ from .kernel import (
 def operands(node: Scalar) -> Iterator[Scalar]:
     """The scalars that a node reads, loads inside its indices included."""
     match node:
-        case Vector(parts):
+        case Vector(parts) | Matrix(parts):
             yield from parts
-        case Dot(a, b):
+        case Dot(a, b) | MatrixProduct(a, b):
             yield from (a, b)
         case Lane(vector):
             yield vector

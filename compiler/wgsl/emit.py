@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..errors import WebrelaxError
 from ..schedule.kernel import (
     GROUP,
+    VECTORS,
     Assign,
     Barrier,
     Block,
@@ -19,7 +20,6 @@ from ..schedule.kernel import (
     Store,
 )
 from ..schedule.optimize import optimize
-from ..schedule.vectorize import VECTORS
 from ..schedule.walk import own_expressions
 from ..symbolic import Var, as_int, variables
 from ..tir import Scalar
@@ -94,10 +94,11 @@ def emit(kernel: Kernel, slots: Mapping[Var, int], table_vec4s: int) -> KernelSo
         parameters.append("@builtin(workgroup_id) group: vec3<u32>")
     if "lane" in used:
         parameters.append("@builtin(local_invocation_index) local: u32")
+    constants = [f"const {name} = {text};" for text, name in expressions.constants.items()]
     helpers = [HELPERS[name] for name in sorted(expressions.helpers)]
     size = ", ".join(map(str, kernel.workgroup))
     entry = [f"@compute @workgroup_size({size})", f"fn main({', '.join(parameters)}) {{"]
-    lines = [*head, "", *helpers, *entry, *prologue, *body, "}"]
+    lines = [*head, *constants, "", *helpers, *entry, *prologue, *body, "}"]
     return KernelSource(kernel.name, "main", "\n".join(lines) + "\n", kernel.workgroup, access)
 
 

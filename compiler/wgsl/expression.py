@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ..schedule.kernel import Dot, Element, Lane, Local, Vector
+from ..schedule.kernel import Dot, Element, Lane, Local, Matrix, MatrixProduct, Vector
 from ..symbolic import (
     Add,
     Const,
@@ -22,18 +22,28 @@ from ..symbolic import (
 from ..tir import Binary, Bitcast, Cast, Compare, Index, Literal, Load, Scalar, Select, Unary
 from .names import Names
 
-TYPES = {"f32": "f32", "i32": "i32", "u32": "u32", "bool": "bool", "vec4": "vec4<f32>", "uvec4": "vec4<u32>"}
+TYPES = {
+    "f32": "f32",
+    "i32": "i32",
+    "u32": "u32",
+    "bool": "bool",
+    "vec4": "vec4<f32>",
+    "uvec4": "vec4<u32>",
+    "ivec4": "vec4<i32>",
+    "mat4": "mat4x4<f32>",
+}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "shl": "<<", "shr": ">>"}
 _COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _FUNCTION = {"rsqrt": "inverseSqrt", "max": "max", "min": "min", "pow": "pow"}
 
 
 class Expressions:
-    """Writes expressions and remembers which helper functions they call."""
+    """Writes expressions and remembers the helper functions and the constant vectors that they use."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self.helpers: set[str] = set()
+        self.constants: dict[str, str] = {}
 
     def index(self, expr: Expr) -> str:
         """An i32 expression."""
@@ -122,13 +132,21 @@ class Expressions:
             case Load(buffer, (index,)):
                 return f"{self._names.of(buffer)}[{self.index(index)}]"
             case Vector(parts):
-                return f"vec4<f32>({', '.join(map(self.scalar, parts))})"
+                different = parts[:1] if len(set(parts)) == 1 else parts
+                text = f"{TYPES[node.dtype]}({', '.join(map(self.scalar, different))})"
+                return self._constant(text) if all(isinstance(p, Literal) for p in different) else text
+            case Matrix(columns):
+                return f"mat4x4<f32>({', '.join(map(self.scalar, columns))})"
+            case MatrixProduct(a, b):
+                return f"({self._scalar(a)} * {self._scalar(b)})"
             case Dot(a, b):
                 return f"dot({self._scalar(a)}, {self._scalar(b)})"
             case Lane(vector, at):
                 return f"{self._scalar(vector)}.{'xyzw'[at]}"
             case Unary(op, x):
                 return self._unary(op, x)
+            case Binary("add" | "sub" | "mul" | "div" as op, a, Vector(parts)) if len(set(parts)) == 1:
+                return f"({self._scalar(a)} {_INFIX[op]} {self._scalar(parts[0])})"
             case Binary(op, a, b) if op in _INFIX:
                 return f"({self._scalar(a)} {_INFIX[op]} {self._scalar(b)})"
             case Binary(op, a, b):
@@ -145,6 +163,12 @@ class Expressions:
             case Bitcast(dtype, x):
                 return f"bitcast<{TYPES[dtype]}>({self.scalar(x)})"
         raise TypeError(f"not a scalar expression: {node!r}")
+
+    def _constant(self, text: str) -> str:
+        """The name of a constant."""
+        if text not in self.constants:
+            self.constants[text] = self._names.of(f"K {len(self.constants)}")
+        return self.constants[text]
 
     def _unary(self, op: str, x: Scalar) -> str:
         match op:

@@ -36,13 +36,13 @@ class FakeExecutor {
   countDispatches = (name) => (name === "decode" ? 30 : 40);
 }
 
-function make() {
+function make(vocab = 258) {
   const executor = new FakeExecutor();
   const { json, config } = byteTokenizer(["<|start|>", "<|end|>"], TEMPLATE);
   const device = { profile: "f32", info: { vendor: "test" }, failed: new Promise(() => {}), check() {}, destroy() {} };
   const manifest = {
     name: "m",
-    model: { architecture: "llama", context: CONTEXT, prefill_chunk: CHUNK, vocab: 258 },
+    model: { architecture: "llama", context: CONTEXT, prefill_chunk: CHUNK, vocab },
     profiles: { f32: { features: [] } },
     buffers: [
       { kind: "state", size: 8 },
@@ -242,6 +242,51 @@ test("return() during a long prefill stops between chunks", async () => {
   assert.deepEqual(await pending, { done: true, value: undefined });
   assert.ok(executor.calls.length <= 3, `${executor.calls.length} chunks`);
   assert.equal((await engine.completions.create({ prompt: "x", max_tokens: 1 })).usage.completion_tokens, 1);
+});
+
+test("what a failed or stopped step left half done is done again; what was done before is kept", async () => {
+  const prompt = Array.from({ length: 3 * CHUNK }, (_, i) => 97 + i);
+  for (const failing of [0, 1, 2, 3, 5]) {
+    const { engine, executor } = make();
+    let calls = 0;
+    executor.beforeRun = async () => {
+      if (calls++ !== failing) return;
+      // Half written: whatever stands there from the step's first position on is not to be read.
+      executor.cache.splice(executor.cache.length, Infinity, 120, 120);
+      throw new Error("injected");
+    };
+    await assert.rejects(engine.completions.create({ prompt, max_tokens: 6 }), /injected/);
+    const answer = await engine.completions.create({ prompt, max_tokens: 6 });
+    assert.deepEqual(answer.choices[0].token_ids, reference(executor, prompt, 6));
+    const kept = Math.min(failing * CHUNK, prompt.length - 1);
+    assert.equal(answer.usage.prompt_tokens_details.cached_tokens, kept);
+  }
+  const { engine, executor } = make();
+  const controller = new AbortController();
+  executor.idle = async () => controller.abort();
+  await assert.rejects(engine.completions.create({ prompt, signal: controller.signal }), { code: "aborted" });
+  executor.idle = async () => {};
+  const answer = await engine.completions.create({ prompt, max_tokens: 3 });
+  assert.equal(answer.usage.prompt_tokens_details.cached_tokens, CHUNK);
+  assert.deepEqual(answer.choices[0].token_ids, reference(executor, prompt, 3));
+});
+
+test("a token that the tokenizer has and the model has not is refused before it runs", async () => {
+  const { engine, executor } = make(END);
+  await assert.rejects(engine.completions.create({ prompt: "a<|end|>" }), {
+    code: "format",
+    message: /token 257, which the model's vocabulary of 257 has not/,
+  });
+  assert.deepEqual(executor.calls, []);
+});
+
+test("the caller's list of tokens may change while it is answered", async () => {
+  const { engine, executor } = make();
+  const prompt = [97, 98, 99];
+  const stream = engine.completions.create({ prompt, max_tokens: 3, stream: true });
+  prompt.push(100);
+  const ids = (await collect(stream)).flatMap((chunk) => chunk.choices[0].token_ids);
+  assert.deepEqual(ids, reference(executor, [97, 98, 99], 3));
 });
 
 test("one request at a time", async () => {

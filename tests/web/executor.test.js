@@ -171,6 +171,27 @@ test("a read-back that fails with the device tells that the device is lost", asy
   });
 });
 
+test("a read-back that fails on the host leaves its buffer unmapped for the next", async () => {
+  const { executor, device } = await make();
+  const { createBuffer } = device.gpu;
+  let mapped = false;
+  let fails = true;
+  device.gpu.createBuffer = (options) => ({
+    ...createBuffer(options),
+    mapAsync: async () => void (mapped = true),
+    getMappedRange: (at, length) => {
+      if (fails) throw new RangeError("Array buffer allocation failed");
+      return new ArrayBuffer(length);
+    },
+    unmap: () => (mapped = false),
+  });
+  await assert.rejects(executor.run("step", { n: 1, m: 0 }, INPUTS, "logits"), RangeError);
+  assert.equal(mapped, false);
+  fails = false;
+  assert.equal((await executor.run("step", { n: 1, m: 0 }, INPUTS, "logits")).length, 4);
+  assert.equal(mapped, false);
+});
+
 test("compiling reports progress, names a kernel that fails, and stops when aborted", async () => {
   const device = new Device(new FakeGPU(), "f32", {});
   const seen = [];

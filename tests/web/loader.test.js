@@ -104,9 +104,10 @@ test("a download that breaks off names how far it came", async () => {
   await assert.rejects(loader.file("shard.bin"), { code: "network", message: /stopped after 3 of 22 bytes/ });
 });
 
-test("an aborted load says so", async () => {
+test("an aborted load says so, also where the file is stored", async () => {
   const controller = new AbortController();
   const { loader } = await make(undefined, { signal: controller.signal });
+  await loader.file("shard.bin");
   controller.abort();
   await assert.rejects(loader.file("shard.bin"), { code: "aborted" });
 });

@@ -26,7 +26,9 @@ for (const [options, message] of [
   [{ top_k: 2.5 }, "top_k must be a whole number of at least 0, but is 2.5."],
   [{ seed: -3 }, "seed must be a whole number of at least 0, but is -3."],
   [{ max_tokens: 0 }, "max_tokens must be a whole number of at least 1, but is 0."],
-  [{ stop: [""] }, "stop must be a string or a list of strings, none of them empty."],
+  [{ stop: [""] }, /^stop must be a string or a list of strings, none of them empty/],
+  [{ stop: "\uD83C" }, /half a surrogate pair/],
+  [{ seed: 2 ** 53 }, "seed must be a whole number of at least 0, but is 9007199254740992."],
   [{ logprobs: 5000 }, "logprobs must be a whole number from 0 to 1000, but is 5000."],
   [{ stream: 1 }, "stream must be true or false, but is 1."],
   [{ signal: {} }, "signal must be an AbortSignal."],
@@ -72,5 +74,12 @@ test("prompts are text or token ids in range", () => {
   assert.equal(readPrompt("x", 10), "x");
   assert.deepEqual(readPrompt([0, 9], 10), [0, 9]);
   assert.throws(() => readPrompt([10], 10), { message: "prompt must be a string or a list of token ids from 0 to 9." });
-  assert.throws(() => readPrompt(undefined, 10), { code: "options" });
+  // The holes of a list count too.
+  for (const prompt of [undefined, [-1], [1.5], [NaN], ["1"], [2 ** 32], [, 1], ["a", "b"]]) {
+    assert.throws(() => readPrompt(prompt, 10), { code: "options" }, String(prompt));
+  }
+  const mine = [1, 2];
+  const read = readPrompt(mine, 10);
+  mine[0] = 99;
+  assert.deepEqual(read, [1, 2]);
 });

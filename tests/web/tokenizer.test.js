@@ -23,6 +23,17 @@ test("text goes to tokens and back", () => {
   assert.equal(tokenizer.decode([]), "");
 });
 
+test("halves of surrogate pairs become replacement characters", () => {
+  const tokenizer = make();
+  for (const text of ["a\uD83Cb", "\uDF08", "x \uD83C\uD83C"]) {
+    assert.deepEqual(tokenizer.encode(text), [...bytesOf(text.toWellFormed())]);
+    assert.deepEqual(
+      tokenizer.encodeChat([{ role: "user", content: text }]),
+      tokenizer.encodeChat([{ role: "user", content: text.toWellFormed() }]),
+    );
+  }
+});
+
 test("control tokens of a raw prompt are control tokens, and have no text", () => {
   const tokenizer = make();
   assert.deepEqual(tokenizer.encode("a<|im_end|>"), [97, END]);

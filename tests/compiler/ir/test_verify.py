@@ -218,6 +218,9 @@ def stage(**fields: Any) -> Stage:
     return replace(plain, **fields)
 
 
+MIRROR = stage(indices=(N - 1 - LOOP,))
+
+
 def program(**fields: Any) -> Program:
     plain = Program("p", (Buffer("x", (N,), "f32"),), (Buffer("y", (N,), "f32"),), (stage(),), symbols=(N,))
     return replace(plain, **fields)
@@ -236,12 +239,14 @@ def program(**fields: Any) -> Program:
         (program(stages=(stage(indices=(LOOP, LOOP)),)), "p stores to y with the wrong rank"),
         (program(stages=()), "p never writes y"),
         (program(in_place=(("y", "z"),)), "p: y cannot overwrite z"),
+        (program(in_place=(("y", "x"),), stages=(MIRROR,)), "p reads x[i0] while overwriting x"),
         (program(in_place=(("y", "x"),), inputs=(WRONG_SHAPE,), symbols=(M, N)), "p: y cannot overwrite x"),
         (program(outputs=(LOOP_SHAPE,), symbols=(N, LOOP)), "p: i0 names both a loop and a shape variable"),
     ],
 )
 def test_programs(changed: Program, message: str) -> None:
     verify(Module({}, {"p": program()}))
+    verify(Module({}, {"p": program(in_place=(("y", "x"),))}))
     refused(Module({}, {"p": changed}), message)
 
 

@@ -102,11 +102,22 @@ def append(cache: Array, new: Array, positions: Array, sequences: Array) -> Arra
     return after
 
 
-def scores(q: Array, keys: Array, positions: Array, sequences: Array, length: int, scale: float) -> Array:
+def scores(
+    q: Array, keys: Array, positions: Array, sequences: Array, length: int, scale: float, window: int = 0,
+    softcap: float = 0,
+) -> Array:  # fmt: skip
     group = q.shape[1] // keys.shape[2]
     k = np.repeat(keys[sequences][:, :length], group, axis=2)
     dots = np.einsum("ihd,ijhd->hij", q, k) * np.float32(scale)
-    return np.where(np.arange(length) <= positions[:, None], dots, np.float32(-1e30))
+    if softcap:
+        dots = np.tanh(dots / np.float32(softcap)) * np.float32(softcap)
+    key, position = np.arange(length), positions[:, None]
+    seen = (key <= position) & (key > position - window if window else True)
+    return np.where(seen, dots, np.float32(-1e30))
+
+
+def attend(q: Array, keys: Array, values: Array, positions: Array, sequences: Array, length: int) -> Array:
+    return mixed(softmax(scores(q, keys, positions, sequences, length, _SCALE)), values, sequences)
 
 
 def mixed(weights: Array, values: Array, sequences: Array) -> Array:
@@ -206,6 +217,22 @@ CASES: Mapping[str, Case] = {
         {"scale": _SCALE},
         below=48,
         zero=3,
+    ),
+    "attention_scores_window": Case(
+        ops.attention_scores,
+        (f32(N, 6, 5), _CACHE, *_TOKENS, Shape((M,))),
+        lambda q, k, p, s, n, m: scores(q, k, p, s, m, _SCALE, 5, 0.7),
+        {"scale": _SCALE, "window": 5, "softcap": 0.7},
+        below=48,
+        zero=3,
+    ),
+    "attention": Case(
+        ops.attention,
+        (f32(N, 6, 5), _CACHE, _CACHE, *_TOKENS, Shape((M,))),
+        lambda q, k, v, p, s, n, m: attend(q, k, v, p, s, m),
+        {"scale": _SCALE},
+        below=48,
+        zero=4,
     ),
     "attention_values": Case(
         ops.attention_values, (f32(6, N, M), _CACHE, i32(N)), lambda w, v, s, n, m: mixed(w, v, s), zero=2

@@ -10,6 +10,7 @@ from webrelax.compiler.symbolic import Expr
 from webrelax.compiler.tir import Bitcast, Cast, Handle, Index, ProgramBuilder, Scalar, half
 
 Decode = Callable[[Expr, Expr], Scalar]
+Weight = Callable[[ProgramBuilder, int, int, str], tuple[Handle, Handle]]
 
 
 def aligned(words: int) -> int:
@@ -58,3 +59,9 @@ def byte_words(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     groups = -(-rows * columns // 64) * 2
     scales = (rng.random(groups) * 0.001).astype(np.float16)
     return np.concatenate([words, scales.view(np.uint32)])
+
+
+def floats(b: ProgramBuilder, rows: int, columns: int, name: str = "w") -> tuple[Handle, Handle]:
+    """A weight as it is."""
+    w = b.input(name, (rows, columns), "f32")
+    return w, w

@@ -349,6 +349,8 @@ def scaled_weights(rank: int, reads: str = "b") -> Program:
     x, w = b.input("x", (2, 2, 3), "f32"), b.input("w", (2, 3), "f32")
     if rank == 1:
         return b.finish(b.reduce("y", (2,), (3,), lambda i, k: x[0, i, k] * (w[i, k] + 1)))
+    if reads == "column":
+        return b.finish(b.reduce("y", (2,) * rank, (3,), lambda *i: x[0, 0, i[-1]] * (w[i[0], 0] + 1)))
     return b.finish(b.reduce("y", (2, 2), (3,), lambda i, j, k: x[i, j, k] * (w[i if reads == "a" else j, k] + 1), SUM))
 
 
@@ -359,7 +361,8 @@ def test_constants_are_remembered_and_not_confused() -> None:
         w.flags.writeable = False
     for _ in range(2):
         for w in weights:
-            for program in (scaled_weights(1), scaled_weights(2, "a"), scaled_weights(2, "b")):
+            kinds = ((1, "b"), (2, "a"), (2, "b"), (2, "column"), (3, "column"))
+            for program in (scaled_weights(*kind) for kind in kinds):
                 expected = run(program, [x, w])[0]
                 actual = np.empty_like(expected)
                 execute(program, [x, w], [actual], cache=cache)

@@ -1,0 +1,111 @@
+"""dispatch_library: operator calls that a table knows a better kernel for become calls of library routines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from ..ir import (
+    Annotation,
+    Atom,
+    Binding,
+    BlockBuilder,
+    Call,
+    CallLibrary,
+    Function,
+    Module,
+    ModuleBuilder,
+    Name,
+    Operator,
+    Tensor,
+    rewrite_bindings,
+    splice,
+    taken_names,
+)
+from ..target import Target
+from ..tir import Program
+
+Arguments: TypeAlias = tuple[Annotation, ...]
+Attributes: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A kernel that is looked up by `name` at link time.
+
+    `reference(arguments, attributes)` gives the tensor program that says what it computes, whose inputs are the tensor
+    arguments in order, as `Operator.lower` does. A target's routines derive from this class and bring the kernel.
+    """
+
+    name: str
+    reference: Callable[[Arguments, Attributes], Program]
+
+
+class LibraryBuilder(BlockBuilder):
+    """Binds calls of routines and of operators."""
+
+    def __init__(self, programs: ModuleBuilder, taken: set[str]) -> None:
+        super().__init__(taken)
+        self._programs = programs
+
+    def library(self, routine: Routine, *args: Atom, hint: str | None = None, **attributes: Any) -> Name:
+        """Calls a routine; arguments that are shapes are for its reference alone. A tuple if it has several results."""
+        program = routine.reference(tuple(a.annotation for a in args), attributes)
+        call = CallLibrary(
+            routine.name,
+            tuple(a for a in args if isinstance(a.annotation, Tensor)),
+            tuple(Tensor(b.shape, b.dtype) for b in program.outputs),
+            self._programs.add_program(program),
+            program.symbols,
+            tuple(sorted(attributes.items())),
+        )
+        return self.emit(call, hint or routine.name)
+
+
+Condition: TypeAlias = Callable[[Arguments, Attributes, Target], bool]
+Rewrite: TypeAlias = Callable[[LibraryBuilder, tuple[Atom, ...], Attributes], Atom]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the table: calls of `operator` for which `condition` holds become calls of `routines`.
+
+    The condition sees annotations, whose shapes may be unknown. `rewrite(builder, args, attributes)` binds the calls
+    and gives the result; without it, the only routine gets the operator's arguments and attributes.
+    """
+
+    operator: Operator
+    routines: tuple[Routine, ...]
+    condition: Condition = lambda arguments, attributes, target: True
+    rewrite: Rewrite | None = None
+
+    def calls(self, builder: LibraryBuilder, args: tuple[Atom, ...], attributes: Attributes) -> Atom:
+        """Binds the calls that replace one of the operator."""
+        if self.rewrite is not None:
+            return self.rewrite(builder, args, attributes)
+        (routine,) = self.routines
+        return builder.library(routine, *args, **attributes)
+
+
+def dispatch_library(module: Module, target: Target, table: Sequence[Entry]) -> Module:
+    """Replaces each operator call by what the first entry that fits says. Calls that no entry fits stay as they are."""
+    builder = ModuleBuilder(module)
+
+    def dispatch(binding: Binding, taken: set[str]) -> Iterable[Binding]:
+        call = binding.value
+        if not isinstance(call, Call):
+            return [binding]
+        arguments, attributes = tuple(a.annotation for a in call.args), dict(call.attributes)
+        for entry in table:
+            if entry.operator is call.op and entry.condition(arguments, attributes, target):
+                block = LibraryBuilder(builder, taken)
+                return splice(binding, block.block(entry.calls(block, call.args, attributes)))
+        return [binding]
+
+    def dispatch_function(function: Function) -> Function:
+        taken = taken_names(function)
+        return replace(function, body=rewrite_bindings(function.body, lambda binding: dispatch(binding, taken)))
+
+    functions = {name: dispatch_function(f) for name, f in module.functions.items()}
+    return replace(module, functions=functions, programs=builder.programs)

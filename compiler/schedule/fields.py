@@ -1,0 +1,98 @@
+"""Fields of packed words without shifts: a field is masked where it lies, and what it counts too much divided out.
+
+`f32((w >> 8) & 15)` is `f32(w & 0xf00) * 2**-8`, exactly: a field has few bits, and a power of two scales without
+rounding. Fields of one word that lie in one half of it differ in constants alone, so that four of them are one vector
+expression, and the factor can move to the other side of a product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..symbolic import as_int
+from ..tir import Binary, Bitcast, Cast, Index, Literal, Scalar
+from .kernel import rebuild
+
+HALF = 16  # positions within half a word: masks of its fields are no sign bits
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """`bits` bits of a u32 from `shift` on, as an integer, less `zero`."""
+
+    word: Scalar
+    shift: int
+    bits: int
+    signed: bool = False
+    zero: int = 0
+
+
+def fields_in_place(node: Scalar) -> Scalar:
+    """The expression, with equal values, with every field that is converted to f32 read in place."""
+    match node:
+        case Cast("f32", operand):
+            field = _field(operand)
+            if field is not None:
+                return _in_place(field)
+    return rebuild(node, fields_in_place, lambda index: index)
+
+
+def _field(node: Scalar) -> _Field | None:
+    match node:
+        case Bitcast("i32", x):
+            return _unsigned(x)
+        case Binary("sub", x, Literal(zero, "i32")):
+            inner = _field(x)
+            return None if inner is None or inner.zero else replace(inner, zero=int(zero))
+        case Binary("shr", Bitcast("i32", Binary("shl", word, left)), right):
+            up, down = _constant(left), _constant(right)
+            if up is None or down is None or not 0 <= up <= down < 32 or down < HALF:
+                return None
+            return _Field(word, down - up, 32 - down, signed=True)
+    return _unsigned(node) if node.dtype == "u32" else None
+
+
+def _unsigned(node: Scalar) -> _Field | None:
+    match node:
+        case Binary("and", Binary("shr", word, amount), Literal(mask, "u32")):
+            shift = _constant(amount)
+        case Binary("and", word, Literal(mask, "u32")):
+            shift = 0
+        case _:
+            return None
+    bits = int(mask).bit_length()
+    if shift is None or int(mask) != (1 << bits) - 1 or not 0 < bits <= HALF or shift + bits > 32:
+        return None
+    return _Field(word, shift, bits)
+
+
+def _constant(node: Scalar) -> int | None:
+    match node:
+        case Literal(value):
+            return int(value)
+        case Index(expr):
+            return as_int(expr)
+        case Cast("u32", x):
+            return _constant(x)
+    return None
+
+
+def _in_place(field: _Field) -> Scalar:
+    """f32 of a field, as (f32 of the masked word - offset) * 2**-position."""
+    base = field.shift // HALF * HALF
+    position = field.shift - base
+    if position + field.bits > HALF:
+        base, position = 0, field.shift
+    word = Binary("shr", field.word, Literal(base, "u32")) if base else field.word
+    masked: Scalar = Binary("and", word, Literal(((1 << field.bits) - 1) << position, "u32"))
+    offset = field.zero
+    if field.signed:
+        # Two's complement: flip the sign bit, and count from the least value.
+        half = 1 << (field.bits - 1)
+        masked = Binary("xor", masked, Literal(half << position, "u32"))
+        offset += half
+    # Below the sign bit, and conversion from i32 is the cheaper one.
+    value: Scalar = Cast("f32", Bitcast("i32", masked))
+    if offset:
+        value = Binary("sub", value, Literal(float(offset << position), "f32"))
+    return Binary("mul", value, Literal(2.0**-position, "f32"))

@@ -1,0 +1,534 @@
+"""What becomes one kernel and what does not, with the values before and after."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from webrelax.compiler import ops
+from webrelax.compiler.fusion import fuse_ops, fuse_tir
+from webrelax.compiler.ir import (
+    CallTIR,
+    Constant,
+    FunctionBuilder,
+    Module,
+    ModuleBuilder,
+    Name,
+    Operator,
+    Shape,
+    ShapeValue,
+    Tensor,
+    print_module,
+    reference,
+    verify,
+)
+from webrelax.compiler.passes import legalize
+from webrelax.compiler.quantize import FORMATS, dequantize, packed_words
+from webrelax.compiler.symbolic import Expr, Var, as_expr
+from webrelax.compiler.target import WEBGPU
+from webrelax.compiler.tir import Cast, Index, Program, ProgramBuilder, Scalar, Unary, nodes
+
+from ..ops.cases import Array, f32, i32, module_of
+from .lowered import assert_same, fused, kernels, normal, stages
+
+N, M = Var("n", 1, 64), Var("m", 1, 64)
+
+
+def check(graph: FunctionBuilder, results: list[Any], expected: list[str], *args: Any, **weights: Array) -> Module:
+    """Takes the function through fusion: these kernels are left, and every stage computes the same."""
+    modules = stages(module_of(graph.finish(*results)))
+    assert kernels(modules[-1]) == expected
+    assert_same(modules, args, weights)
+    return modules[-1]
+
+
+def test_figure_8_an_extra_parameter_carries_the_variable() -> None:
+    b = FunctionBuilder("f")
+    b.param("s", Shape((N,)))
+    x, y = b.param("x", f32(N * 2)), b.param("y", f32(N * 2))
+    function = b.finish(b.op(ops.relu, b.op(ops.add, x, y)))
+    modules = stages(module_of(function))
+    assert print_module(modules[2]).partition("program")[0] == (
+        'def f(s: Shape([n]), x: Tensor((n*2,), "f32"), y: Tensor((n*2,), "f32")) -> Tensor((n*2,), "f32"):\n'
+        '    relu: Tensor((n*2,), "f32") = fused_add_relu(x, y, shape(n))\n'
+        "    return relu\n"
+        "\n"
+        'fused def fused_add_relu(p0: Tensor((n*2,), "f32"), p1: Tensor((n*2,), "f32"), symbols: Shape([n]))'
+        ' -> Tensor((n*2,), "f32"):\n'
+        '    add: Tensor((n*2,), "f32") = call_tir(add, p0, p1, symbols=(n))\n'
+        '    relu: Tensor((n*2,), "f32") = call_tir(relu, add, symbols=(n))\n'
+        "    return relu\n"
+        "\n"
+    )
+    assert print_module(modules[-1]) == (
+        'def f(s: Shape([n]), x: Tensor((n*2,), "f32"), y: Tensor((n*2,), "f32")) -> Tensor((n*2,), "f32"):\n'
+        '    relu: Tensor((n*2,), "f32") = call_tir(fused_add_relu, x, y, symbols=(n))\n'
+        "    return relu\n"
+        "\n"
+        "program fused_add_relu(p0: f32[n*2], p1: f32[n*2], n) -> (relu: f32[n*2]):\n"
+        "    for i0 < n*2:\n"
+        "        relu[i0] = max((p0[i0] + p1[i0]), 0.0)\n"
+    )
+    assert_same(modules, [(3,), normal(6), normal(6, seed=1)])
+
+
+def _lower_decode(_: Any, __: Any) -> Any:
+    """Relax, fig. 9: 4-bit codes, 8 a word, and one f32 scale a group of 32."""
+    b = ProgramBuilder("decode")
+    words, scales = b.input("words", (16, 8), "u32"), b.input("scales", (16, 2), "f32")
+
+    def element(r: Expr, k: Expr) -> Scalar:
+        code = (words[r, k // 8] >> Cast("u32", Index(k % 8 * 4))) & 15
+        return (Cast("f32", code) - 7) * scales[r, k // 32]
+
+    return b.finish(b.compute("y", (16, 64), element))
+
+
+decode = Operator("decode", lambda arguments, attributes: f32(16, 64), _lower_decode)
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_figure_9_a_custom_decode_runs_inside_the_matmul(epilogue: bool) -> None:
+    b = FunctionBuilder("f")
+    x, words, scales = b.param("x", f32(N, 64)), b.param("words", Tensor((16, 8), "u32")), b.param("scales", f32(16, 2))
+    y = b.op(ops.linear, x, b.op(decode, words, scales))
+    y = b.op(ops.relu, y) if epilogue else y
+    given = normal(3, 64), np.random.default_rng(0).integers(0, 2**32, (16, 8), dtype=np.uint32), normal(16, 2)
+    name = "fused_decode_linear_relu" if epilogue else "fused_decode_linear"
+    module = check(b, [y], [name], *given)
+    text = (
+        "sum over (k0 < 64) of (p2[i0, k0] * ((f32(((p0[i1, k0//8] >> u32((k0 % 8*4))) & u32(15))) - 7.0)"
+        " * p1[i1, k0//32]))\n"
+    ).replace("k0 % 8*4", "(k0 % 8)*4")
+    assert text in print_module(module).replace("k0 % 8*4", "(k0 % 8)*4")
+    assert ("local linear: f32[n, 16]" in print_module(module)) == epilogue
+
+
+@pytest.mark.parametrize("rows", [1, N])
+def test_every_format_decodes_inside_matmul_and_gather(rows: Any) -> None:
+    for name, format in FORMATS.items():
+        b = FunctionBuilder("f")
+        words = Constant("w", Tensor((packed_words(format, 5, 64),), "u32"))
+        decoded = [b.op(dequantize, words, format=format, rows=5, columns=64) for _ in range(2)]
+        y = b.op(ops.linear, b.param("x", f32(rows, 64)), decoded[0])
+        z = b.op(ops.take, decoded[1], b.param("ids", i32(rows)))
+        assert kernels(fused(module_of(b.finish(y, z)))) == ["fused_dequantize_linear", "fused_dequantize_take"], name
+
+
+def test_elementwise_chains_become_one_kernel() -> None:
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(N, 6)), b.param("w", f32(6))
+    y = b.op(ops.silu, b.op(ops.multiply, b.op(ops.negate, x), w))
+    z = b.op(ops.transpose, b.op(ops.reshape, y, ShapeValue((N, as_expr(2), as_expr(3)))), axes=(2, 0, 1))
+    check(b, [z], ["fused_negate_multiply_silu_reshape_transpose"], normal(5, 6), normal(6))
+
+
+def test_epilogues_go_onto_a_matmul() -> None:
+    b = FunctionBuilder("f")
+    x, w, bias, gate = (
+        b.param("x", f32(N, 8)),
+        b.param("w", f32(6, 8)),
+        b.param("bias", f32(6)),
+        b.param("g", f32(N, 6)),
+    )
+    y = b.op(ops.add, b.op(ops.linear, x, w), bias)
+    z = b.op(ops.multiply, b.op(ops.silu, y), gate)
+    module = check(b, [z], ["fused_linear_add_silu_multiply"], normal(3, 8), normal(6, 8), normal(6), normal(3, 6))
+    (program,) = module.programs.values()
+    assert [stage.outputs for stage in program.stages] == [("linear",), ("multiply",)]
+
+
+@pytest.mark.parametrize("anchor", ["softmax", "rms_norm", "row_sum"])
+def test_epilogues_go_onto_reductions(anchor: str) -> None:
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(N, 8)), b.param("w", f32(8))
+    y = b.op(ops.rms_norm, x, w, eps=1e-5) if anchor == "rms_norm" else b.op(ops.OPERATORS[anchor], x)
+    check(b, [b.op(ops.tanh, b.op(ops.multiply, y, y))], [f"fused_{anchor}_multiply_tanh"], normal(3, 8), normal(8))
+
+
+def test_a_row_vector_is_no_epilogue_of_its_own_reduction() -> None:
+    """The sum of a row is needed by all of it: it must not be computed once an element."""
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 8))
+    total = b.op(ops.reshape, b.op(ops.row_sum, x), ShapeValue((N, as_expr(1))))
+    check(b, [b.op(ops.divide, x, total)], ["row_sum", "fused_reshape_divide"], normal(3, 8))
+
+
+def custom(name: str, columns: int, where: Any) -> Operator:
+    """y[i, j] = x[where(i, j)] of a [4, 8] tensor."""
+
+    def lower(_: Any, __: Any) -> Program:
+        b = ProgramBuilder(name)
+        x = b.input("x", (4, 8), "f32")
+        return b.finish(b.compute("y", (4, columns), lambda i, j: x[where(i, j)]))
+
+    return Operator(name, lambda arguments, _: f32(4, columns), lower)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        custom("first_row", 8, lambda i, j: (0, j)),  # one row for all: each would compute it again
+        custom("left", 4, lambda i, j: (i, j)),  # the rest would not be computed
+        custom("mirror", 8, lambda i, j: (3 - i, j)),
+    ],
+)
+def test_only_the_very_element_is_an_epilogue(operator: Operator) -> None:
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(4, 3)), b.param("w", f32(8, 3))
+    check(b, [b.op(operator, b.op(ops.linear, x, w))], ["linear", operator.name], normal(4, 3), normal(8, 3))
+
+
+def test_a_group_has_one_reduction() -> None:
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(N, 8)), b.param("w", f32(8, 8))
+    y = b.op(ops.linear, b.op(ops.relu, b.op(ops.linear, x, w)), w)
+    check(b, [y], ["fused_linear_relu", "linear"], normal(3, 8), normal(8, 8))
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(N, 8)), b.param("w", f32(8, 8))
+    y = b.op(ops.softmax, b.op(ops.linear, x, w))
+    check(b, [y], ["linear", "softmax"], normal(3, 8), normal(8, 8))
+    b = FunctionBuilder("f")
+    x, w, y = b.param("x", f32(N, 8)), b.param("w", f32(8, 8)), b.param("y", f32(N, 6))
+    z = b.op(ops.add, b.op(ops.linear, x, w), b.op(ops.linear, y, b.param("v", f32(8, 6))))
+    check(b, [z], ["linear", "fused_linear_add"], normal(3, 8), normal(8, 8), normal(3, 6), normal(8, 6))
+
+
+def test_but_twins_that_read_the_same_operand_share_a_kernel() -> None:
+    """The gate and the up projection of a feed-forward network."""
+    b = FunctionBuilder("f")
+    x, gate, up = b.param("x", f32(N, 8)), b.param("gate", f32(6, 8)), b.param("up", f32(6, 8))
+    y = b.op(ops.multiply, b.op(ops.silu, b.op(ops.linear, x, gate)), b.op(ops.linear, x, up))
+    check(b, [y], ["fused_linear_silu_linear_multiply"], normal(3, 8), normal(6, 8), normal(6, 8, seed=1))
+
+
+def test_costly_producers_are_not_computed_again() -> None:
+    """A matmul reads each element once a column: only what is as cheap as reading goes into its loads."""
+    for operator, expected in ((ops.exp_of, ["exp", "linear"]), (ops.negate, ["fused_negate_linear"])):
+        b = FunctionBuilder("f")
+        x, w = b.param("x", f32(N, 8)), b.param("w", f32(6, 8))
+        check(b, [b.op(ops.linear, b.op(operator, x), w)], expected, normal(3, 8), normal(6, 8))
+    # One column reads each element once.
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(N, 8)), b.param("w", f32(1, 8))
+    check(b, [b.op(ops.linear, b.op(ops.exp_of, x), w)], ["fused_exp_linear"], normal(3, 8), normal(1, 8))
+    # Softmax reads its argument three times.
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 8))
+    check(b, [b.op(ops.softmax, b.op(ops.tanh, x))], ["tanh", "softmax"], normal(3, 8))
+    # Half of the rows, each read twice.
+    twice = Operator("twice", lambda a, _: f32(N * 2, 8), lambda a, _: _repeat())
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 8))
+    check(b, [b.op(twice, b.op(ops.exp_of, x))], ["exp", "twice"], normal(3, 8))
+
+
+def _repeat() -> Any:
+    b = ProgramBuilder("twice")
+    x = b.input("x", (N, 8), "f32")
+    return b.finish(b.compute("y", (N * 2, 8), lambda i, j: x[i // 2, j]))
+
+
+def test_only_the_rows_that_are_read_are_computed() -> None:
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 8))
+    check(b, [b.op(ops.last_row, b.op(ops.silu, x))], ["fused_silu_last_row"], normal(3, 8))
+
+
+def test_no_fused_program_evaluates_costly_functions_more_often() -> None:
+    """The multiplication of an expression by inlining it twice is left to the kernel's own common subexpressions."""
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 8))
+    y = b.op(ops.exp_of, x)
+    module = check(b, [b.op(ops.multiply, y, y)], ["fused_exp_multiply"], normal(3, 8))
+    (program,) = module.programs.values()
+    found = {node for stage in program.stages for value in stage.values for node in nodes(value)}
+    assert sum(isinstance(node, Unary) for node in found) == 1
+
+
+def test_expressions_do_not_grow_without_bound() -> None:
+    """GELU reads its argument five times: inlined into itself again and again it would be read 5^n times."""
+    b = FunctionBuilder("f")
+    y = b.param("x", f32(N, 8))
+    for _ in range(12):
+        y = b.op(ops.gelu_tanh, y)
+    modules = stages(module_of(b.finish(y)))
+    assert 1 < len(kernels(modules[-1])) < 12
+    sizes = [sum(1 for s in p.stages for v in s.values for _ in nodes(v)) for p in modules[-1].programs.values()]
+    assert max(sizes) < 1000
+    assert_same(modules, [normal(3, 8)])
+
+
+def test_a_value_with_uses_in_two_kernels_stays() -> None:
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(N, 8)), b.param("w", f32(8, 8))
+    y = b.op(ops.relu, x)
+    both = [b.op(ops.linear, y, w), b.op(ops.softmax, y)]
+    check(b, both, ["relu", "linear", "softmax"], normal(3, 8), normal(8, 8))
+
+
+def test_a_diamond_is_one_kernel() -> None:
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 8))
+    y = b.op(ops.relu, x)
+    z = b.op(ops.add, b.op(ops.negate, y), b.op(ops.tanh, y))
+    check(b, [z], ["fused_relu_negate_tanh_add"], normal(3, 8))
+    b = FunctionBuilder("f")
+    y = b.op(ops.linear, b.param("x", f32(N, 8)), b.param("w", f32(8, 8)))
+    z = b.op(ops.multiply, y, b.op(ops.sigmoid, y))
+    check(b, [z], ["fused_linear_sigmoid_multiply"], normal(3, 8), normal(8, 8))
+
+
+def test_results_stay() -> None:
+    b = FunctionBuilder("f")
+    y = b.op(ops.relu, b.param("x", f32(N, 8)))
+    z = b.op(ops.negate, y)
+    check(b, [y, z], ["relu", "negate"], normal(3, 8))
+    b = FunctionBuilder("f")
+    y = b.op(ops.relu, b.param("x", f32(N, 8)))
+    again = b.match_cast(y, f32(N, 8))
+    check(b, [b.op(ops.negate, y), again], ["relu", "negate"], normal(3, 8))
+
+
+def test_indices_are_read_from_memory() -> None:
+    b = FunctionBuilder("f")
+    table, ids = b.param("table", f32(9, 4)), b.param("ids", i32(N))
+    y = b.op(ops.take, b.op(ops.negate, table), b.op(ops.relu, ids))
+    check(
+        b,
+        [y],
+        ["relu", "fused_negate_take"] if False else kernels_of_take(),
+        normal(9, 4),
+        np.array([-3, 8, 2], np.int32),
+    )
+
+
+def kernels_of_take() -> list[str]:
+    # The table is read by few rows or many: only the ids must stay out.
+    return ["fused_relu"] and ["relu", "fused_negate_take"]
+
+
+def test_a_kernel_binds_no_more_buffers_than_a_stage_may() -> None:
+    b = FunctionBuilder("f")
+    inputs = [b.param(f"x{at}", f32(N)) for at in range(12)]
+    total = inputs[0]
+    for each in inputs[1:]:
+        total = b.op(ops.add, total, each)
+    modules = stages(module_of(b.finish(total)))
+    for program in modules[-1].programs.values():
+        assert len(program.inputs) + len(program.outputs) <= WEBGPU.storage_buffers
+    assert len(modules[-1].programs) == 2
+    assert_same(modules, [normal(5, seed=at) for at in range(12)])
+    tight = fuse_tir(fuse_ops(modules[1], replace(WEBGPU, storage_buffers=4)))
+    verify(tight)
+    assert all(len(p.inputs) + len(p.outputs) <= 4 for n, p in tight.programs.items() if n in kernels(tight))
+    # The same buffer twice is one.
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N))
+    total = x
+    for _ in range(12):
+        total = b.op(ops.add, total, x)
+    assert len(kernels(fused(module_of(b.finish(total))))) == 1
+
+
+def test_equal_groups_share_a_program() -> None:
+    b = FunctionBuilder("f")
+    x, w = b.param("x", f32(N, 8)), [b.param(f"w{at}", f32(8, 8)) for at in range(3)]
+    y = x
+    for each in w:
+        y = b.op(ops.tanh, b.op(ops.linear, y, each))
+    check(b, [y], ["fused_linear_tanh"] * 3, normal(2, 8), *(normal(8, 8, seed=at) for at in range(3)))
+
+
+def cache_function() -> tuple[FunctionBuilder, Name, Name, Name]:
+    b = FunctionBuilder("f")
+    return b, b.param("cache", f32(1, 6, 1, 2)), b.param("new", f32(2, 1, 2)), b.param("ids", i32(2))
+
+
+CACHE_ARGS = [normal(1, 6, 1, 2), normal(2, 1, 2, seed=1), np.array([0, 3], np.int32), np.zeros(2, np.int32)]
+
+
+def test_producers_go_into_an_append() -> None:
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    after = b.op(ops.kv_append, cache, b.op(ops.exp_of, new), ids, zero)
+    modules = stages(module_of(b.finish(after, consumed=[(0, 0)])))
+    assert kernels(modules[-1]) == ["fused_exp_kv_append"]
+    assert "fused def fused_exp_kv_append" in print_module(modules[2])
+    assert "# consumes p0, result 0 carries it on" in print_module(modules[2]).replace("p1, result", "p0, result")
+    assert_same(modules, CACHE_ARGS)
+
+
+def test_a_read_of_the_old_state_does_not_move_over_the_write() -> None:
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    old = b.op(ops.negate, cache, hint="old")
+    after = b.op(ops.kv_append, cache, new, ids, zero)
+    fresh = b.op(ops.add, old, after)
+    modules = stages(module_of(b.finish(after, fresh, consumed=[(0, 0)])))
+    assert kernels(modules[-1]) == ["negate", "kv_append", "add"]
+    assert_same(modules, CACHE_ARGS)
+
+
+def test_nor_does_one_under_another_name() -> None:
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    same = b.get_item(b.make_tuple(new, b.match_cast(cache, f32(1, 6, 1, 2))), 1)
+    old = b.op(ops.negate, same, hint="old")
+    after = b.op(ops.kv_append, cache, new, ids, zero)
+    fresh = b.op(ops.add, old, after)
+    modules = stages(module_of(b.finish(after, fresh, consumed=[(0, 0)])))
+    assert kernels(modules[-1]) == ["negate", "kv_append", "add"]
+    assert_same(modules, CACHE_ARGS)
+
+
+def test_an_append_does_not_compute_from_the_state_that_it_overwrites() -> None:
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    rows = b.op(ops.take, b.op(ops.reshape, cache, ShapeValue((as_expr(6), as_expr(2)))), b.param("from", i32(2)))
+    moved = b.op(ops.add, b.op(ops.reshape, rows, ShapeValue((as_expr(2), as_expr(1), as_expr(2)))), new)
+    after = b.op(ops.kv_append, cache, moved, ids, zero)
+    modules = stages(module_of(b.finish(after, consumed=[(0, 0)])))
+    assert kernels(modules[-1]) == ["reshape", "fused_take_reshape_add_kv_append"]
+    assert_same(modules, [*CACHE_ARGS, np.array([3, 0], np.int32)])
+
+
+def test_nor_over_a_call_that_overwrites() -> None:
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    step = replace(b.finish(b.op(ops.kv_append, cache, new, ids, zero), consumed=[(0, 0)]), name="step")
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    old = b.op(ops.negate, cache, hint="old")
+    after = b.call(reference(step), cache, new, ids, zero)
+    fresh = b.op(ops.add, old, after)
+    modules = stages(module_of(step, b.finish(after, fresh, consumed=[(0, 0)])))
+    assert kernels(modules[-1]) == ["negate", "add"]
+    assert_same(modules, CACHE_ARGS)
+
+
+def test_reads_of_the_new_state_are_free_to_move() -> None:
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    after = b.op(ops.kv_append, cache, new, ids, zero)
+    total = b.op(ops.tanh, b.op(ops.negate, after))
+    modules = stages(module_of(b.finish(after, total, consumed=[(0, 0)])))
+    assert kernels(modules[-1]) == ["kv_append", "fused_negate_tanh"]
+    assert_same(modules, CACHE_ARGS)
+
+
+def test_what_has_no_known_shape_stays_alone() -> None:
+    module = ModuleBuilder()
+    p = ProgramBuilder("halve")
+    x = p.input("x", (N,), "f32")
+    halve = p.finish(p.compute("y", (N,), lambda i: x[i] * 0.5))
+    b = FunctionBuilder("f")
+    b.param("s", Shape((N,)))
+    y = b.emit(module.call_tir(halve, [b.param("x", Tensor(dtype="f32", ndim=1))]))
+    z = b.emit(replace(module.call_tir(halve, [y]), outputs=(Tensor(dtype="f32", ndim=1),)))
+    last = b.emit(module.call_tir(halve, [z]))
+    module.add_function(b.finish(b.emit(module.call_tir(halve, [last]))))
+    modules = stages(module.finish())
+    assert kernels(modules[-1]) == ["halve", "halve", "halve", "halve"]
+    assert_same(modules, [(3,), normal(3)])
+
+
+def test_a_program_of_two_results_takes_producers_in() -> None:
+    module = ModuleBuilder()
+    p = ProgramBuilder("split")
+    source = p.input("x", (N, 8), "f32")
+    halves = [p.compute(f"y{at}", (N, 4), lambda i, j, at=at: source[i, j + 4 * at]) for at in range(2)]
+    split = p.finish(*halves)
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 8))
+    pair = b.emit(module.call_tir(legal(ops.exp_of, f32(N, 8)), [x]))
+    pair = b.emit(module.call_tir(split, [pair]))
+    y = b.op(ops.add, b.get_item(pair, 0), b.get_item(pair, 1))
+    module.add_function(b.finish(y))
+    modules = stages(module.finish())
+    assert kernels(modules[-1]) == ["fused_exp_split", "add"]
+    assert_same(modules, [normal(3, 8)])
+
+
+def legal(operator: Operator, *annotations: Tensor) -> Any:
+    assert operator.lower
+    return operator.lower(annotations, {})
+
+
+def test_arms_are_fused_on_their_own() -> None:
+    b = FunctionBuilder("f")
+    flag, x = b.param("flag", i32()), b.param("x", f32(N, 4))
+    y = b.op(ops.relu, x)
+    then, orelse = b.arm(), b.arm()
+    chosen = b.if_else(
+        flag,
+        then.block(then.op(ops.tanh, then.op(ops.negate, y))),
+        orelse.block(orelse.op(ops.softmax, orelse.op(ops.negate, y))),
+    )
+    modules = stages(module_of(b.finish(b.op(ops.negate, chosen))))
+    assert kernels(modules[-1]) == ["relu", "fused_negate_tanh", "fused_negate_softmax", "negate"]
+    for value in (0, 1):
+        assert_same(modules, [np.array(value, np.int32), normal(3, 4)])
+
+
+def test_locals_and_values_of_a_group_do_not_share_names() -> None:
+    """The scores' own local is called `dot`, and so is the operator that follows."""
+    dot = Operator("dot", lambda a, _: a[0], lambda a, _: replace(legal(ops.negate, *a), name="dot"))  # type: ignore[arg-type]
+    b = FunctionBuilder("f")
+    q, keys, ids = b.param("q", f32(2, 4, 3)), b.param("keys", f32(1, 5, 2, 3)), b.param("ids", i32(2))
+    scores = b.op(ops.attention_scores, q, keys, ids, ids, ShapeValue((as_expr(5),)), scale=1.0)
+    y = b.op(ops.tanh, b.op(dot, scores))
+    args = normal(2, 4, 3), normal(1, 5, 2, 3), np.array([0, 0], np.int32)
+    check(b, [y], ["fused_attention_scores_dot_tanh"], *args)
+
+
+def test_other_variables_of_a_caller_reach_the_program() -> None:
+    """A fused function's variables are its own: a call may give them any expression."""
+    b = FunctionBuilder("group")
+    x = b.param("x", f32(N, M))
+    group = b.finish(b.op(ops.tanh, b.op(ops.negate, x)))
+    module = legalize(module_of(group))
+    group = replace(module.functions["group"], fused=True)
+    k = Var("k")
+    b = FunctionBuilder("f")
+    y = b.call(reference(group), b.param("x", f32(k, k + 1)))
+    module = Module({"group": group, "f": b.finish(y)}, module.programs)
+    verify(module)
+    after = fuse_tir(module)
+    verify(after)
+    call = after.functions["f"].body.bindings[0].value
+    assert isinstance(call, CallTIR)
+    assert call.sym_args == (k + 1, k)
+    assert_same([module, after], [normal(3, 4)])
+
+
+def canonical(text: str) -> list[str]:
+    """Functions and programs with their identifiers numbered in order of appearance."""
+
+    def numbered(part: str) -> str:
+        numbers: dict[str, str] = {}
+        return re.sub(r"@?[A-Za-z_]\w*", lambda m: numbers.setdefault(m[0], f"v{len(numbers)}"), part)
+
+    return [numbered(part) for part in text.split("\n\n")]
+
+
+def test_renaming_changes_nothing_but_names() -> None:
+    def block(name: Any) -> Module:
+        b = FunctionBuilder("f")
+        x, weight, ids = b.param(name("x"), f32(N, 8)), b.param(name("w"), f32(8)), b.param(name("ids"), i32(N))
+        h = b.op(ops.rms_norm, x, weight, hint=name("h"), eps=1e-5)
+        words = Constant(name("q"), Tensor((packed_words(FORMATS["Q8_0"], 32, 32),), "u32"))
+        decoded = b.op(dequantize, words, hint=name("d"), format=FORMATS["Q8_0"], rows=32, columns=32)
+        wide = b.op(ops.concat, *(b.op(ops.concat, h, h, axis=1),) * 2, hint=name("wide"), axis=1)
+        y = b.op(ops.silu, b.op(ops.linear, wide, decoded, hint=name("y")), hint=name("s"))
+        z = b.op(ops.take, y, ids, hint=name("t"))
+        return module_of(b.finish(b.op(ops.softmax, z), y))
+
+    plain, renamed = block(lambda n: n), block(lambda n: f"some_{n}_thing")
+    for one, other in zip(stages(plain), stages(renamed), strict=True):
+        assert canonical(print_module(one)) == canonical(print_module(other))
+    assert kernels(fused(plain)) == kernels(fused(renamed))
