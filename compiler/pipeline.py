@@ -28,28 +28,28 @@ class Pass:
     run: Callable[[Module, Target], Module]
 
 
-def dispatching(library: Sequence[Entry]) -> Pass:
-    """The first pass, with the table that it looks operators up in."""
-    return Pass("dispatch_library", lambda module, target: dispatch_library(module, target, library))
+def passes(library: Sequence[Entry] = LIBRARY) -> tuple[Pass, ...]:
+    """All passes, with the table of routines that the first one looks operators up in."""
+    return (
+        Pass("dispatch_library", lambda module, target: dispatch_library(module, target, library)),
+        Pass("legalize", lambda module, _: legalize(module)),
+        Pass("fuse_ops", fuse_ops),
+        Pass("fuse_tir", lambda module, _: fuse_tir(module)),
+        Pass("merge_parallel", merge_parallel),
+        Pass("eliminate_dead_code", lambda module, _: eliminate_dead_code(module)),
+        Pass("plan_memory", plan_memory),
+        Pass("lower_shapes", lambda module, _: lower_shapes(module)),
+    )
 
 
-PASSES: tuple[Pass, ...] = (
-    dispatching(LIBRARY),
-    Pass("legalize", lambda module, _: legalize(module)),
-    Pass("fuse_ops", fuse_ops),
-    Pass("fuse_tir", lambda module, _: fuse_tir(module)),
-    Pass("merge_parallel", merge_parallel),
-    Pass("eliminate_dead_code", lambda module, _: eliminate_dead_code(module)),
-    Pass("plan_memory", plan_memory),
-    Pass("lower_shapes", lambda module, _: lower_shapes(module)),
-)
+PASSES = passes()
 
 
-def lower(module: Module, target: Target = WEBGPU, passes: Iterable[Pass] = PASSES) -> Iterable[tuple[str, Module]]:
+def lower(module: Module, target: Target = WEBGPU, steps: Iterable[Pass] = PASSES) -> Iterable[tuple[str, Module]]:
     """Yields (name, module) for the module as given, under the name "start", and after each pass; each is verified."""
     verify(module)
     yield "start", module
-    for step in passes:
+    for step in steps:
         module = step.run(module, target)
         verify(module)
         yield step.name, module
@@ -61,8 +61,7 @@ def compile(module: Module, target: Target = WEBGPU, library: Sequence[Entry] = 
     `library` is the table of routines, first match first; without any, all kernels are generated.
     """
     stages, unplanned = {}, {}
-    passes = (dispatching(library), *PASSES[1:])
-    for name, module in lower(module, target, passes):  # noqa: B020 - the last module is the result
+    for name, module in lower(module, target, passes(library)):  # noqa: B020 - the last module is the result
         stages[name] = module
         if name == "eliminate_dead_code":
             unplanned = unplanned_bytes(module)

@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from . import ir, symbolic, tir
 from .errors import WebrelaxError
 from .executable import CompiledKernel
+from .tir.scalar import BINARY, COMPARE, UNARY
 from .wgsl import KernelSource
 
 _EXPRESSIONS = (
@@ -77,7 +78,7 @@ _CLASSES = {name: cls for cls, name in _NAMES.items()}
 
 # What a text in a field of this name may be.
 _WORDS: dict[str, tuple[Any, ...]] = {
-    "op": (*tir.UNARY, *tir.BINARY, *tir.COMPARE),
+    "op": (*UNARY, *BINARY, *COMPARE),
     "type": (*tir.DTYPE_BYTES, "bool"),
     "dtype": (*tir.DTYPE_BYTES, None),
 }
@@ -98,14 +99,7 @@ def to_json(value: Any) -> dict[str, Any]:
         name = _NAMES.get(type(item))
         if name is None:
             raise TypeError(f"{type(item).__name__} cannot be stored: lower the module first")
-        # 1, 1.0 and True are equal: literals are told apart by their text.
-        key = (
-            (name, repr(item))
-            if isinstance(item, tir.Literal)
-            else item
-            if not isinstance(item, ir.Module)
-            else id(item)
-        )
+        key = id(item) if isinstance(item, ir.Module) else item
         if key not in known:
             content = [encode(part) for part in _content(item)]
             known[key] = len(nodes)

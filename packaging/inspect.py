@@ -94,10 +94,11 @@ def _text(report: dict[str, Any]) -> str:
     for name, f in report["functions"].items():
         bounds = ", ".join(f"{low} <= {v} <= {high}" for v, (low, high) in f["variables"].items())
         lines.append(f"{name:<12}{f['dispatches']:>12}{f['kernels']:>10}{_mib(f['unplanned_bytes']):>14}   {bounds}")
-    lines += ["", f"{'kernel':<48}{'uses':>6}{'buffers':>9}{'workgroup':>14}{'WGSL':>10}"]
+    width = max(len(k["name"]) for k in report["kernels"]) + 2
+    lines += ["", f"{'kernel':<{width}}{'uses':>6}{'buffers':>9}{'workgroup':>14}{'WGSL':>10}"]
     for k in report["kernels"]:
         size = "x".join(map(str, k["workgroup"]))
-        lines.append(f"{k['name']:<48}{k['dispatches']:>6}{k['bindings']:>9}{size:>14}{k['wgsl_bytes']:>10}")
+        lines.append(f"{k['name']:<{width}}{k['dispatches']:>6}{k['bindings']:>9}{size:>14}{k['wgsl_bytes']:>10}")
     for name in report["functions"]:
         lines += _layer(name, [k for k in report["layer"] if k["function"] == name])
     lines += ["", "memory"]
@@ -113,8 +114,9 @@ def _layer(function: str, kernels: list[dict[str, Any]]) -> list[str]:
         return []
     lines = ["", f"one of the {kernels[0]['layers']} layers of {function}: its kernels, and why they are not fewer"]
     for at, kernel in enumerate(kernels, 1):
-        lines.append(f"{at:>3}  {kernel['kernel'] or 'no kernel'}: {', '.join(kernel['operations'])}")
-        lines.append(f"     {kernel['reason']}")
+        readers = ", ".join(str(reader + 1) for reader in kernel["readers"])
+        lines.append(f"{at:>3}  {kernel['kernel'] or 'no kernel'}{f', read by {readers}' if readers else ''}")
+        lines += [f"     {', '.join(kernel['operations'])}", f"     {kernel['reason']}"]
     return lines
 
 

@@ -11,6 +11,7 @@ from ..ir import (
     Block,
     CallTIR,
     GetItem,
+    MatchCast,
     Module,
     ModuleBuilder,
     Name,
@@ -46,6 +47,10 @@ def merge_parallel(module: Module, target: Target) -> Module:
     return replace(module, functions=functions, programs=builder.programs)
 
 
+FARTHEST = 8
+"""How many other bindings a call may move over."""
+
+
 class _Merging:
     def __init__(self, builder: ModuleBuilder, target: Target, block: Block, ownership: Ownership) -> None:
         self.builder, self.target, self.block, self.ownership = builder, target, block, ownership
@@ -72,8 +77,8 @@ class _Merging:
                 group.append(candidate)
             else:
                 passed.append(candidate)
-            # A call far away would only keep its result alive for long.
-            if len(passed) >= 8:
+            # A call far away would only keep its result alive for long; a match_cast may bind what later shapes use.
+            if len(passed) >= FARTHEST or isinstance(candidate.value, MatchCast):
                 break
         return group[1:]
 

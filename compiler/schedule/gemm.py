@@ -88,7 +88,7 @@ def schedule_gemm(program: Program, target: Target) -> Kernel:
     height, width, batches = (product(a.extent for a in axes) for axes in (mm.rows, mm.columns, mm.batch))
     points = upper_bound(height * width * batches)
     blocks = 1
-    if len(mm.rights) == 1 and (points is None or points >= target.parallel_threads * TALL * 8):
+    if len(mm.rights) == 1 and (points is None or points // (TALL * 8) >= target.parallel_threads // 2):
         blocks = 2
     columns = ACROSS * 4 * blocks
     grid = (ceildiv(width, columns), ceildiv(height, DOWN * TALL), batches)
@@ -140,9 +140,9 @@ class _Tile:
         with (
             self.body.loop("c", 0, found.length // outer) as c,
             self.body.loop("w", 0, outer // inner) as w,
+            self.body.loop("q", 0, inner // 4) as q,
         ):
-            for quad in range(0, inner, 4):
-                self._four(c * outer + w * inner + quad)
+            self._four(c * outer + w * inner + q * 4)
         if not is_multiple_of(found.length, outer):
             with self.body.loop("k", found.length // outer * outer, found.length) as k:
                 self._one(k)

@@ -86,12 +86,18 @@ class Scalar:
 ScalarLike = Scalar | Expr | Number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal(Scalar):
-    """A constant."""
+    """A constant. Constants are equal if their bits are: 0.0 and -0.0, or 1 and 1.0, are not."""
 
     value: Number
     type: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and (self.type, repr(self.value)) == (other.type, repr(other.value))
+
+    def __hash__(self) -> int:
+        return hash((self.type, repr(self.value)))
 
     @property
     def dtype(self) -> str:

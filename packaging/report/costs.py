@@ -67,7 +67,7 @@ def _distinct(
         return 0
     reached = 1
     ranges = {var: (0, extent - 1) for var, extent in axes.items()}
-    values: dict[Expr, Expr | int] = dict(symbols)
+    values: dict[Expr, Expr | int] = {var: value for var, value in symbols.items()}  # noqa: C416 - it widens the types
     for index, extent in zip(indices, program.buffer(buffer).shape, strict=True):
         fixed = substitute(index, values)
         own = {v: r for v, r in ranges.items() if v in variables(fixed)}

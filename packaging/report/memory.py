@@ -107,7 +107,8 @@ def plan(module: Module, function: Function, shown: frozenset[str]) -> Plan:
 def _tensors(lives: Lives, calls: Sequence[Binding]) -> list[_Tensor]:
     """The tensors with their places, in the order of their births; time counts calls."""
     when = {b.name.name: at for at, b in enumerate(calls)}
-    time, found = [], []
+    time: list[int] = []
+    found: list[_Tensor] = []
     for binding in lives.order:
         time.append(when.get(binding.name.name, time[-1] if time else 0))
     time.append(len(calls))

@@ -135,3 +135,9 @@ def test_substitution_reaches_into_loaded_indices() -> None:
     i = Var("i")
     node = substitute_scalar(example(), {i: i * 3, N: i})
     assert str(node) == "(table[ids[i + perm[i*3]]*2, i*3] * f32((ids[0]//2)))"
+
+
+def test_literals_are_equal_by_their_bits() -> None:
+    assert Literal(0.0, "f32") != Literal(-0.0, "f32")
+    assert Literal(1, "i32") != Literal(1.0, "f32")
+    assert Literal(float("nan"), "f32") == Literal(float("nan"), "f32")

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from webrelax.packaging.report.layered import draw, longest_paths
 
-
 Graph = tuple[dict[str, tuple[float, float]], list[tuple[str, str]]]
 
 
