@@ -20,7 +20,7 @@ from webrelax.compiler.frontend.llama import Llama, LlamaConfig
 from webrelax.compiler.ir import Function, FunctionBuilder, Module, ModuleBuilder, Shape, ShapeValue, Tensor
 from webrelax.compiler.ir.liveness import tensor_lives
 from webrelax.compiler.passes import peak_bytes, plan_memory, planned_bytes, unplanned_bytes
-from webrelax.compiler.pipeline import PASSES, Pass, dispatching
+from webrelax.compiler.pipeline import Pass, passes
 from webrelax.compiler.symbolic import Expr, Var, as_expr, evaluate
 from webrelax.compiler.target import WEBGPU
 
@@ -92,7 +92,7 @@ def pool_bytes(module: Module, function: Function, runs: Sequence[dict[Var, int]
     return total
 
 
-def measure(config: LlamaConfig, name: str, passes: Sequence[Pass]) -> Iterator[Row]:
+def measure(config: LlamaConfig, name: str, steps: Sequence[Pass]) -> Iterator[Row]:
     model = Llama(config, CONTEXT)
     n, b, past = Var("n", 1, max(PREFILL)), Var("b", 1, max(DECODE)), Var("m", 0, CONTEXT - 1)
     # The cache of a prefill is empty, that of decoding as long as it gets.
@@ -102,7 +102,7 @@ def measure(config: LlamaConfig, name: str, passes: Sequence[Pass]) -> Iterator[
         builder = ModuleBuilder()
         builder.add_function(function)
         module = builder.finish()
-        for step in passes:
+        for step in steps:
             module = step.run(module, TARGET)
         lowered = module.functions[function.name]
         runs = [{variable: size, past: CONTEXT - 1} for size in sizes]
@@ -125,12 +125,10 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     parser.add_argument("--no-library", action="store_true", help="generate all kernels: scores lie in memory")
     options = parser.parse_args()
-    names = [step.name for step in PASSES]
-    passes = list(PASSES[: names.index("plan_memory")])
-    if options.no_library:
-        passes[names.index("dispatch_library")] = dispatching(())
+    steps = passes(()) if options.no_library else passes()
+    before = steps[: [step.name for step in steps].index("plan_memory")]
     models = ((SMOLLM2_135M, "SmolLM2-135M"), (LLAMA3_8B, "Llama3-8B"))
-    rows = [row for config, name in models for row in measure(config, name, passes)]
+    rows = [row for config, name in models for row in measure(config, name, before)]
     if options.json:
         print(json.dumps([asdict(row) | {"reduction": row.reduction} for row in rows], indent=2))
         return

@@ -181,6 +181,8 @@ class _FunctionCode:
                 self._call(binding.name.name, binding.value, binding.places)
             elif isinstance(binding.value, GetItem):
                 self.values[binding.name.name] = (self._regions(binding.value.tuple_value)[binding.value.index],)
+            elif isinstance(binding.value, Name | Constant):
+                self.values[binding.name.name] = self._regions(binding.value)
             elif isinstance(binding.value, MakeTuple):
                 self.values[binding.name.name] = tuple(self._regions(a)[0] for a in binding.value.fields)
                 self.tuples[binding.name.name] = tuple(map(str, binding.value.fields))

@@ -79,7 +79,7 @@ _CLASSES = {name: cls for cls, name in _NAMES.items()}
 # What a text in a field of this name may be.
 _WORDS: dict[str, tuple[Any, ...]] = {
     "op": (*UNARY, *BINARY, *COMPARE),
-    "type": (*tir.DTYPE_BYTES, "bool"),
+    "type": (*tir.DTYPE_BYTES, "bool", "half"),
     "dtype": (*tir.DTYPE_BYTES, None),
 }
 

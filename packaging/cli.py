@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -69,7 +70,8 @@ def guarded(run: Callable[[], int]) -> int:
 
 def _fail(message: str) -> int:
     # What stands in a file or in its name may hold line breaks, or codes that command the terminal.
-    print("webrelax:", "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message), file=sys.stderr)
+    line = re.sub(r"\s*\n\s*", " ", message.strip())
+    print("webrelax:", "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line), file=sys.stderr)
     return 2
 
 

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 class Backend(Protocol):
     """What runs a function: inputs by name in, results by name out; the cache stays inside."""
 
-    description: str
-    dispatches: int
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def dispatches(self) -> int: ...
 
     def call(self, name: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]: ...
 

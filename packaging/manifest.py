@@ -68,6 +68,7 @@ _LAYER = {
     "calls": [{"name": str, "does": str, "kind": str, "type": str, "reads": [str]}],
     "groups": [[str]],
     "reasons": Each(str),
+    "beside": Each(str),
     "leaves": [str],
 }
 PROGRAM = {
@@ -92,9 +93,8 @@ GENERATION_CONFIG = {
     "top_p?": float,
 }
 
-# What the engine gives to a step and reads from it: name -> element type, None for a shape.
-_ARGUMENTS = {"tokens": "i32", "positions": "i32", "sequences": "i32", "past": None}
-_RESULTS = {"logits": "f32"}
+# What the engine gives to a step, sorted: name, element type ("None" for a shape), number of dimensions.
+_ARGUMENTS = [("past", "None", 1), ("positions", "i32", 1), ("sequences", "i32", 1), ("tokens", "i32", 1)]
 
 
 def misfit(manifest: Any) -> str | None:
@@ -103,7 +103,7 @@ def misfit(manifest: Any) -> str | None:
 
 
 def _misfits(manifest: Any) -> Iterator[str]:
-    files, buffers = manifest["files"], manifest["buffers"]
+    files, buffers, vocabulary = manifest["files"], manifest["buffers"], manifest["model"]["vocab"]
     for name in files:
         if name in ("", ".", "..") or "/" in name or "\\" in name:
             yield f"the file name {name[:80]!r} leads elsewhere"
@@ -116,11 +116,11 @@ def _misfits(manifest: Any) -> Iterator[str]:
         for buffer, offset, size in bindings:
             if not _inside(buffers, buffer, offset, size) or offset % ALIGNMENT:
                 yield f"binding_sets[{at}] leads outside of a buffer"
-    for name in ("prefill", "decode"):
-        if name not in manifest["functions"]:
-            yield f"functions.{name} is missing"
     for name, function in manifest["functions"].items():
         yield from (f"functions.{name}: {wrong}" for wrong in _function_misfits(function, buffers))
+    for name in ("prefill", "decode"):
+        if not _is_step(manifest["functions"].get(name), vocabulary):
+            yield f"functions.{name} is not a step of a language model"
 
 
 def _covered(buffer: Any, files: Any) -> bool:
@@ -142,10 +142,6 @@ def _function_misfits(function: Any, buffers: Any) -> Iterator[str]:
     variables = function["variables"]
     if any(low > high for low, high in variables.values()):
         yield "variables have unusable bounds"
-    for which, expected in (("arguments", _ARGUMENTS), ("results", _RESULTS)):
-        types = [(argument["name"], argument.get("dtype")) for argument in function[which]]
-        if len(types) != len(expected) or dict(types) != expected:
-            yield f"the {which} are not those of a language model"
     for argument in (*function["arguments"], *function["results"]):
         unknown = [d for d in argument["shape"] if isinstance(d, str) and d not in variables]
         if unknown:
@@ -154,3 +150,13 @@ def _function_misfits(function: Any, buffers: Any) -> Iterator[str]:
             size = 4 * prod(d if isinstance(d, int) else variables[d][1] for d in argument["shape"])
             if not _inside(buffers, argument.get("buffer", len(buffers)), argument.get("offset", 0), size):
                 yield f"{argument['name']} leads outside of a buffer"
+
+
+def _is_step(function: Any, vocabulary: int) -> bool:
+    """Whether the engine can call it: its arguments by name and element type, and the logits of one token."""
+    if function is None or [(r["name"], r.get("dtype"), r["shape"]) for r in function["results"]] != [
+        ("logits", "f32", [1, vocabulary])
+    ]:
+        return False
+    types = sorted((a["name"], str(a.get("dtype")), len(a["shape"])) for a in function["arguments"])
+    return types == _ARGUMENTS

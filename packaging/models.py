@@ -102,7 +102,12 @@ def main() -> int:
     parser.add_argument("name", choices=sorted(MODELS), help="which model")
     parser.add_argument("-o", "--output", type=Path, default=Path("models"), metavar="FOLDER", help="where to put it")
     args = parser.parse_args()
-    return guarded(lambda: print(fetch(MODELS[args.name], args.output)) or 0)
+
+    def run() -> int:
+        print(fetch(MODELS[args.name], args.output))
+        return 0
+
+    return guarded(run)
 
 
 if __name__ == "__main__":

@@ -80,12 +80,13 @@ class _Handler(SimpleHTTPRequestHandler):
         return _TYPES.get(Path(path).suffix.lower(), _TYPES[""])
 
     def send_head(self) -> Any:
-        # The base class drops `..`; a link inside the folder could still lead out of it.
+        # The base class drops `..`; a link inside the folder could still lead out of it, and to read a pipe waits.
         try:
-            inside = Path(self.translate_path(self.path)).resolve().is_relative_to(self.server.site)
-        except ValueError:  # a zero byte, which no file name has
-            inside = False
-        if not inside:
+            path = Path(self.translate_path(self.path)).resolve()
+            served = path.is_relative_to(self.server.site) and (path.is_file() or path.is_dir())
+        except (OSError, RuntimeError, ValueError):  # links in a circle; a zero byte, which no file name has
+            served = False
+        if not served:
             self.send_error(HTTPStatus.NOT_FOUND, "File not found")
             return None
         return super().send_head()
@@ -126,13 +127,16 @@ def open_server(site: Path, host: str, port: int | None) -> SiteServer:
         raise WebrelaxError(
             f"{site} is not a site (it has no index.html); build one with `webrelax build MODEL -o DIR`"
         )
+    if not host:
+        raise WebrelaxError("the host is empty; name an address of this machine, 0.0.0.0 for all of them")
     ports = range(DEFAULT_PORT, DEFAULT_PORT + _PORTS_TRIED) if port is None else (port,)
     for candidate in ports:
         try:
             return SiteServer(site, host, candidate)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise WebrelaxError(f"cannot listen on {host} port {candidate}: {error.strerror or error}") from error
+        except (OSError, TypeError, UnicodeError) as error:  # the latter for what no host can be called
+            if getattr(error, "errno", None) != errno.EADDRINUSE:
+                reason = getattr(error, "strerror", None) or error
+                raise WebrelaxError(f"cannot listen on {host} port {candidate}: {reason}") from error
     if port is None:
         raise WebrelaxError(f"ports {ports[0]} to {ports[-1]} are all in use; name a free one with --port")
     raise WebrelaxError(f"port {port} is in use; stop what uses it or name another with --port")

@@ -37,9 +37,7 @@ def check_output(site: Path, model: str, page: frozenset[str], force: bool) -> N
             )
         for name in sorted(page | {MODELS, "models"}):
             if os.path.lexists(site / name):
-                raise WebrelaxError(
-                    f"{site / name} was not written by webrelax: move it, or give another folder with -o"
-                )
+                raise WebrelaxError(f"{site / name} is not webrelax's: move it, or give another folder with -o")
     folder = site / "models" / model
     if os.path.lexists(folder):
         if not force:

@@ -10,6 +10,7 @@ from typing import Any
 from ..compiler import fusion, passes
 from ..compiler.executable import Executable
 from ..compiler.fusion.explain import Explanation, explain
+from ..compiler.fusion.merge_parallel import explain_parallel
 from ..compiler.ir import Block, Function, GetItem, Module, Name, atoms, print_module
 from ..compiler.ir.expr import Call, CallLibrary, CallTIR, Value
 from ..compiler.ir.repeats import Repeat, find_repeat
@@ -19,6 +20,7 @@ from ..compiler.target import Target
 
 START = "The program as the model's Python code was traced: operators on tensors, one after another."
 FUSION = "fuse_ops"
+MERGING = "merge_parallel"
 
 
 def program_file(executable: Executable, target: Target) -> dict[str, Any]:
@@ -56,6 +58,8 @@ def _step(name: str, module: Module) -> dict[str, Any]:
 def _about(name: str) -> str:
     """What a pass does, in a sentence: the first paragraph of its function's docstring."""
     function = getattr(fusion, name, None) or getattr(passes, name, None)
+    if inspect.ismodule(function):
+        function = getattr(function, name)
     text = inspect.getdoc(function) if function else START
     return " ".join((text or "").partition("\n\n")[0].split())
 
@@ -66,7 +70,18 @@ def _layers(stages: Mapping[str, Module], target: Target) -> dict[str, Any]:
         return {}
     before = names[names.index(FUSION) - 1]
     explained = explain(stages[before], target)
-    return {name: _layer(stages[before].functions[name], explanation) for name, explanation in explained.items()}
+    found = {name: _layer(stages[before].functions[name], explanation) for name, explanation in explained.items()}
+    for name, layer in found.items():
+        layer["beside"] = _beside(stages, target, name, set(layer["reasons"]))
+    return found
+
+
+def _beside(stages: Mapping[str, Module], target: Target, function: str, kernels: set[str]) -> dict[str, str]:
+    names = list(stages)
+    if MERGING not in names:
+        return {}
+    module = stages[names[names.index(MERGING) - 1]]
+    return explain_parallel(module, target, module.functions[function], kernels)
 
 
 def _layer(function: Function, explanation: Explanation) -> dict[str, Any]:

@@ -24,6 +24,8 @@ LAYERS = (
     {"target"},
     {"frontend", "passes", "fusion", "schedule"},
     {"wgsl", "wasm", "vm"},
+    {"executable"},
+    {"codegen", "serialize"},
     {"pipeline"},
     {"native"},
     {"packaging"},

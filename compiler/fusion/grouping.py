@@ -155,7 +155,7 @@ class Grouping:
         return None
 
     def _is_twin(self, a: int, b: int) -> bool:
-        """Whether two matmuls read the same operand and run over the same domain, so that one kernel keeps both sums."""
+        """Whether two matmuls share an operand and their domain, so that one kernel keeps both sums."""
         if not self._kind(a) == self._kind(b) == Kind.OUTPUT_FUSIBLE or not self._same_shape(a, b):
             return False
         first, second = (self._program(at).stages[0].reduce for at in (a, b))

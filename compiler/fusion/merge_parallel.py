@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..ir import (
@@ -10,6 +10,7 @@ from ..ir import (
     Binding,
     Block,
     CallTIR,
+    Function,
     GetItem,
     MatchCast,
     Module,
@@ -47,6 +48,16 @@ def merge_parallel(module: Module, target: Target) -> Module:
     return replace(module, functions=functions, programs=builder.programs)
 
 
+def explain_parallel(module: Module, target: Target, function: Function, names: Collection[str]) -> dict[str, str]:
+    """Why some of the named calls of a function do not run beside an earlier one of them with the same input."""
+    bindings = tuple(b for b in function.body.bindings if b.name.name in names)
+    merging = _Merging(
+        ModuleBuilder(module), target, Block(bindings, function.body.result), Ownership(module, function)
+    )
+    merging.run()
+    return merging.refusals
+
+
 FARTHEST = 8
 """How many other bindings a call may move over."""
 
@@ -55,6 +66,7 @@ class _Merging:
     def __init__(self, builder: ModuleBuilder, target: Target, block: Block, ownership: Ownership) -> None:
         self.builder, self.target, self.block, self.ownership = builder, target, block, ownership
         self.where = {b.name.name: at for at, b in enumerate(block.bindings)}
+        self.refusals: dict[str, str] = {}
 
     def run(self) -> Block:
         bindings = list(self.block.bindings)
@@ -88,11 +100,23 @@ class _Merging:
         made = {b.name.name for b in (*group, *passed)}
         if any(isinstance(a, Name) and a.name in made for a in candidate.value.args):
             return False
-        if any(self._touches(b, candidate) for b in (*group, *passed)):
-            return False
+        refusal = self._refusal(group, passed, candidate)
+        if refusal is not None:
+            self.refusals.setdefault(candidate.name.name, f"not beside {group[0].name.name}: {refusal}")
+        return refusal is None
+
+    def _refusal(self, group: Sequence[Binding], passed: Sequence[Binding], candidate: Binding) -> str | None:
+        """Why a call that shares an input with the group, and needs nothing of it, may not run beside it."""
+        for binding in (*group, *passed):
+            if self._touches(binding, candidate):
+                return f"{binding.name.name} or it overwrites what the other uses"
         program, args = self._merged([*group, candidate])
-        fresh = len(program.outputs) - len(program.in_place)
-        return len(args) + fresh <= self.target.storage_buffers and can_combine(program, self.target)
+        buffers = len(args) + len(program.outputs) - len(program.in_place)
+        if buffers > self.target.storage_buffers:
+            return f"the kernel would bind {buffers} buffers, {self.target.storage_buffers} are allowed"
+        if not can_combine(program, self.target):
+            return "no schedule does both, or its text would be too long"
+        return None
 
     def _touches(self, a: Binding, b: Binding) -> bool:
         """Whether one call overwrites memory that the other reads or overwrites."""

@@ -102,9 +102,8 @@ def expand_call(call: Call, taken: set[str]) -> Block:
 
 def splice(binding: Binding, block: Block) -> tuple[Binding, ...]:
     """The bindings of a block, of which the last one binds the block's result to the name of the given binding."""
-    *first, last = block.bindings
-    if last.name == block.result:
-        return (*first, replace(last, name=binding.name))
+    if block.bindings and block.bindings[-1].name == block.result:
+        return (*block.bindings[:-1], replace(block.bindings[-1], name=binding.name))
     return (*block.bindings, Binding(binding.name, block.result))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import WebrelaxError
-from ..executable import BindingSet, DeviceBuffer, EntryPoint
+from ..executable import BindingSet, DeviceBuffer, EntryPoint, Executable
 from ..vm import Command, Machine, Suspended, VMModule
 from ..wgsl import KernelSource
 from .device import Device, default_device
@@ -46,6 +46,13 @@ class Runner:
             if spec.kind == "weight":
                 self.device.write(buffer, weights[spec.name])
         self.dispatches = 0
+
+    @classmethod
+    def of(cls, executable: Executable, weights: Mapping[str, Array] | None = None) -> Runner:
+        """A runner of what `compile` gave, on the default device. `weights` are by name, as the module declares them."""
+        kernels = [kernel.source for kernel in executable.kernels]
+        parts = (executable.binding_sets, executable.buffers, executable.functions, executable.bytecode)
+        return cls(kernels, *parts, weights or {})
 
     def call(self, name: str, inputs: Mapping[str, Array | Sequence[int]]) -> dict[str, Array]:
         """Runs a function; `inputs` gives an array for each tensor argument and the dimensions of each shape argument.

@@ -13,6 +13,9 @@ from ..target import Target
 
 Places = dict[TensorKey, Place]
 
+# More storages leave more freedom to what comes later, but each is a buffer of the device.
+FEW = 8
+
 
 @dataclass
 class Pool:
@@ -49,7 +52,7 @@ class Pool:
         return {t: Place(self._name(number), offset, sizes[t]) for t, (number, offset) in placed.items()}
 
     def _find(self, size: int, taken: Mapping[int, list[tuple[int, int]]], forbidden: set[int]) -> tuple[int, int]:
-        """(storage, offset), of a new storage only where each that exists would grow by more."""
+        """(storage, offset): where the storages grow least; a new one of few rather than one that grows as much."""
         best: tuple[int, int, int] | None = None
         for number, available in enumerate(self.sizes):
             if number not in forbidden:
@@ -57,7 +60,7 @@ class Pool:
                 growth = max(0, offset + size - available)
                 if offset + size <= self.target.buffer_size and (best is None or growth < best[0]):
                     best = growth, number, offset
-        if best is None or best[0] > size:
+        if best is None or best[0] > size - (len(self.sizes) < FEW):
             best = size, len(self.sizes), 0
         growth, number, offset = best
         if number == len(self.sizes):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..symbolic import Add, Const, Expr, as_expr, as_int
+from ..symbolic import as_int
 from ..tir import Binary, Bitcast, Cast, Index, Literal, Scalar
 from .kernel import rebuild
 
@@ -18,10 +18,9 @@ HALF = 16  # bits of half a word: masks of its fields are no sign bits
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """`bits` bits of a u32, as an integer less `zero`, from position `base + shift` on."""
+    """`bits` bits of a u32 from `shift` on, as an integer less `zero`."""
 
     word: Scalar
-    base: Expr
     shift: int
     bits: int
     signed: bool = False
@@ -46,55 +45,43 @@ def _field(node: Scalar) -> _Field | None:
             inner = _field(x)
             return None if inner is None or inner.zero else replace(inner, zero=int(zero))
         case Binary("shr", Bitcast("i32", Binary("shl", word, left)), right):
-            up, down = _amount(left), _amount(right)
-            if up is None or down is None or up[0] or down[0] or not HALF <= down[1] < 32 or up[1] > down[1]:
+            up, down = _constant(left), _constant(right)
+            if up is None or down is None or not HALF <= down < 32 or not 0 <= up <= down:
                 return None
-            return _Field(word, *_split(down[1] - up[1]), 32 - down[1], signed=True)
+            return _Field(word, down - up, 32 - down, signed=True)
     return _unsigned(node) if node.dtype == "u32" else None
 
 
 def _unsigned(node: Scalar) -> _Field | None:
     match node:
         case Binary("and", Binary("shr", word, by), Literal(mask, "u32")):
-            amount = _amount(by)
+            shift = _constant(by)
         case Binary("and", word, Literal(mask, "u32")):
-            amount = (as_expr(0), 0)
+            shift = 0
         case _:
             return None
     bits = int(mask).bit_length()
-    if amount is None or int(mask) != (1 << bits) - 1 or not 0 < bits <= HALF:
+    if shift is None or int(mask) != (1 << bits) - 1 or not 0 < bits <= HALF or not 0 <= shift <= 32 - bits:
         return None
-    base, shift = amount
-    if as_int(base) == 0:
-        base, shift = _split(shift)
-    return _Field(word, base, shift, bits) if 0 <= shift and shift + bits <= HALF else None
+    return _Field(word, shift, bits)
 
 
-def _amount(node: Scalar) -> tuple[Expr, int] | None:
-    """A shift amount as what is known only at run time, and a constant."""
+def _constant(node: Scalar) -> int | None:
     match node:
         case Literal(value):
-            return as_expr(0), int(value)
+            return int(value)
         case Index(expr):
-            constant = expr.terms[-1].value if isinstance(expr, Add) and isinstance(expr.terms[-1], Const) else 0
-            known = as_int(expr)
-            return (expr - constant, constant) if known is None else (as_expr(0), known)
+            return as_int(expr)
         case Cast("u32", x):
-            return _amount(x)
+            return _constant(x)
     return None
 
 
-def _split(shift: int) -> tuple[Expr, int]:
-    """A constant shift as that of its half of the word, and the rest."""
-    return as_expr(shift // HALF * HALF), shift % HALF
-
-
 def _in_place(field: _Field) -> Scalar:
-    """f32 of a field, as (f32 of the masked word - offset) * 2**-shift."""
-    base = as_int(field.base)
-    amount = Cast("u32", Index(field.base)) if base is None else Literal(base, "u32")
-    word = field.word if base == 0 else Binary("shr", field.word, amount)
-    masked: Scalar = Binary("and", word, Literal(((1 << field.bits) - 1) << field.shift, "u32"))
+    """f32 of a field, as (f32 of the masked half of the word - offset) * 2**-shift."""
+    base, shift = field.shift // HALF * HALF, field.shift % HALF
+    word = Binary("shr", field.word, Literal(base, "u32")) if base else field.word
+    masked: Scalar = Binary("and", word, Literal(((1 << field.bits) - 1) << shift, "u32"))
     offset = field.zero
     if field.signed:
         # Two's complement: flip the sign bit, and count from the least value.

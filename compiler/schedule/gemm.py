@@ -140,9 +140,9 @@ class _Tile:
         with (
             self.body.loop("c", 0, found.length // outer) as c,
             self.body.loop("w", 0, outer // inner) as w,
-            self.body.loop("q", 0, inner // 4) as q,
         ):
-            self._four(c * outer + w * inner + q * 4)
+            for quad in range(0, inner, 4):
+                self._four(c * outer + w * inner + quad)
         if not is_multiple_of(found.length, outer):
             with self.body.loop("k", found.length // outer * outer, found.length) as k:
                 self._one(k)

@@ -22,7 +22,7 @@ from ..schedule.kernel import (
 from ..schedule.optimize import optimize
 from ..schedule.walk import own_expressions
 from ..symbolic import Var, as_int, variables
-from ..tir import Scalar
+from ..tir import Binary, Scalar
 from .expression import TYPES, Expressions
 from .names import Names
 
@@ -123,11 +123,13 @@ def _block(block: Block, indent: str, e: Expressions, names: Names) -> Iterator[
             case Let(target, value):
                 text = e.scalar(value) if isinstance(value, Scalar) else e.index(value)
                 yield f"{indent}let {names.of(target.name)} = {text};"
-            case Register(name, dtype, (value,)):
-                yield f"{indent}var {names.of(name)}: {TYPES[dtype]} = {e.scalar(value)};"
+            case Register(name, _, (value,)):
+                yield f"{indent}var {names.of(name)} = {e.scalar(value)};"
             case Register(name, dtype, values):
                 kind = f"array<{TYPES[dtype]}, {len(values)}>"
                 yield f"{indent}var {names.of(name)} = {kind}({', '.join(map(e.scalar, values))});"
+            case Assign(target, Binary("add", a, b)) if a == target:
+                yield f"{indent}{e.scalar(target)} += {e.scalar(b)};"
             case Assign(target, value):
                 yield f"{indent}{e.scalar(target)} = {e.scalar(value)};"
             case Store(buffer, index, value):
@@ -140,7 +142,13 @@ def _block(block: Block, indent: str, e: Expressions, names: Names) -> Iterator[
                 yield from _block(body, indent + "  ", e, names)
                 yield f"{indent}}}"
             case If(condition, body):
-                yield f"{indent}if {e.scalar(condition)} {{"
+                text = e.scalar(condition)
+                if len(body) == 1 and isinstance(body[0], If):
+                    while len(body) == 1 and isinstance(body[0], If):
+                        text += f" && {e.scalar(body[0].condition)}"
+                        body = body[0].body
+                    text = f"({text})"
+                yield f"{indent}if {text} {{"
                 yield from _block(body, indent + "  ", e, names)
                 yield f"{indent}}}"
             case Barrier():

@@ -52,7 +52,7 @@ class Expressions:
     def scalar(self, node: Scalar) -> str:
         """A value, without outer parentheses where it is no operand."""
         text = self._scalar(node)
-        return text[1:-1] if isinstance(node, Binary) and text.startswith("(") else text
+        return text[1:-1] if isinstance(node, Binary | MatrixProduct) and text.startswith("(") else text
 
     # --- integers: (text, whether it can stand as an operand of * without parentheses)
 
@@ -136,7 +136,7 @@ class Expressions:
                 text = f"{TYPES[node.dtype]}({', '.join(map(self.scalar, different))})"
                 return self._constant(text) if all(isinstance(p, Literal) for p in different) else text
             case Matrix(columns):
-                return f"mat4x4<f32>({', '.join(map(self.scalar, columns))})"
+                return f"{TYPES['mat4']}({', '.join(map(self.scalar, columns))})"
             case MatrixProduct(a, b):
                 return f"({self._scalar(a)} * {self._scalar(b)})"
             case Dot(a, b):

@@ -29,7 +29,8 @@ class Operation:
 
 @dataclass(frozen=True)
 class LayerKernel:
-    """A dispatch of the layer: the operations that it does, and the reasons why its results are not consumed in place.
+    """A dispatch of the layer: the operations that it does, and why it is not part of one that reads its results, or
+    does more beside them.
 
     `kernel` is the number of the device's kernel, -1 where a pass left no call of the group; `readers` are the
     positions in the layer of the kernels that read its results.
@@ -77,7 +78,7 @@ def _layer(bundle: Bundle, function: str, stored: Mapping[str, Any], step: Step)
     for at, call in enumerate(order):
         number = launched.get(call, -1)
         name = bundle.kernels[number].name if number >= 0 else ""
-        given = tuple(dict.fromkeys(reasons[root] for root in roots[call]))
+        given = tuple(dict.fromkeys(r[root] for r in (reasons, stored["beside"]) for root in roots[call] if root in r))
         kernels.append(LayerKernel(number, name, tuple(members[call]), tuple(readers[at]), given))
     return Layer(function, stored["count"], operations, tuple(kernels), tuple(stored["leaves"]))
 

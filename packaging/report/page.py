@@ -155,13 +155,18 @@ def _environment() -> Environment:
         return (files("webrelax.packaging") / "templates" / name).read_text(encoding="utf-8")
 
     environment = Environment(loader=FunctionLoader(source), autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"size": size, "number": number, "prose": prose}
+    environment.filters |= {"size": size, "number": number, "prose": prose, "breaks": breaks}
     return environment
 
 
 def prose(text: str) -> Markup:
     """Text in which `names` stand between backticks."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def breaks(name: str) -> Markup:
+    """A long name that may be broken behind an underscore."""
+    return Markup(str(escape(name)).replace("_", "_<wbr>"))
 
 
 def size(count: float) -> str:

@@ -38,9 +38,7 @@ def small_llama(
     """
     writer = gguf.GGUFWriter(path, architecture)
     values = {**_metadata(architecture), **metadata}
-    for key, value in values.items():
-        if value is not None:
-            writer.kv_data[0][key] = gguf.GGUFValue(value, _VALUE_TYPES[type(value)])
+    writer.kv_data = [{key: gguf.GGUFValue(v, _VALUE_TYPES[type(v)]) for key, v in values.items() if v is not None}]
     shapes = {name: shape for name, shape in _shapes().items() if name != without and name not in tensors}
     rng = np.random.default_rng(seed)
     for name, shape in shapes.items():
@@ -87,6 +85,7 @@ def _metadata(architecture: str) -> dict[str, Any]:
         "bos_token_id": 0,
     }
     return {
+        "general.architecture": architecture,
         **{f"{architecture}.{name}": value for name, value in sizes.items()},
         **{f"tokenizer.ggml.{name}": value for name, value in tokenizer.items()},
     }

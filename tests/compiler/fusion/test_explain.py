@@ -7,6 +7,7 @@ from typing import Any
 from webrelax.compiler import ops
 from webrelax.compiler.fusion import fuse_ops
 from webrelax.compiler.fusion.explain import Explanation, explain
+from webrelax.compiler.fusion.merge_parallel import explain_parallel
 from webrelax.compiler.ir import (
     CallFunction,
     CallTIR,
@@ -111,6 +112,21 @@ def test_an_in_place_write() -> None:
     explanation = explained(b, b.op(ops.add, before, after), after)
     assert "crosses an in-place write: kv_append" in explanation.reasons["negate"]
     assert explanation.kinds["kv_append"] == "opaque"
+
+
+def test_why_calls_do_not_run_beside_each_other() -> None:
+    b = FunctionBuilder("f")
+    x: Any = b.param("x", f32(1, 64))
+    few = [b.op(ops.linear, x, b.param(f"w{at}", f32(8, 64))) for at in range(2)]
+    many = [b.op(ops.linear, x, b.param(f"v{at}", f32(8, 64))) for at in range(5)]
+    module = legalize(module_of(b.finish(*few, *many)))
+    function = module.functions["f"]
+    names = [binding.name.name for binding in function.body.bindings if isinstance(binding.value, CallTIR)]
+    assert explain_parallel(module, WEBGPU, function, names[:2]) == {}
+    refused = explain_parallel(module, WEBGPU, function, names)
+    assert refused
+    assert all(reason.startswith(f"not beside {names[0]}: ") for name, reason in refused.items() if name != names[0])
+    assert any("buffers" in reason for reason in refused.values())
 
 
 def test_fused_functions_are_not_explained_again() -> None:

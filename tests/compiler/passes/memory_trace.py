@@ -159,7 +159,9 @@ class _Frame:
                 written.append(given.pop(overwritten[buffer.name]))
                 continue
             made = Traced(binding.name.name, tuple(evaluate(e, symbols) for e in buffer.shape), born=time)
-            self.put(made, places.pop(0))
+            # A function that may call itself has no plan.
+            if binding.places:
+                self.put(made, places.pop(0))
             self.trace.tensors.append(made)
             written.append(made)
         assert not places

@@ -57,7 +57,7 @@ def test_the_activations_are_loaded_once(check: Check) -> None:
     source = check(gated(1, 96, 64, nibbles, nibbles), given=words, rule="dots")
     assert source.wgsl.count("= x[") == 2  # two vectors of four for a word of eight codes
     source = check(gated(N, 96, 64, nibbles, nibbles), [[1]], given=words, rule="gemm")
-    assert source.wgsl.count("= x[") == 1
+    assert source.wgsl.count("= x[") == 2 * 8  # ... in each of eight rows
 
 
 def test_three_products_and_one_of_them_as_a_result(check: Check) -> None:

@@ -84,10 +84,7 @@ class Attention:
 
 def run(executable: Executable, inputs: Inputs) -> Floats:
     """The result of `f` on the native device."""
-    parts = (executable.kernels, executable.binding_sets, executable.buffers, executable.functions)
-    kernels, *others = parts
-    runner = Runner([k.source for k in kernels], *others, executable.bytecode, {})
-    (result,) = runner.call("f", inputs).values()
+    (result,) = Runner.of(executable).call("f", inputs).values()
     return result
 
 
