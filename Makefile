@@ -47,7 +47,7 @@ lint: $(STAMPS)/test web/vendor/jinja.js | build/types/webrelax ## Check style a
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy -p webrelax.compiler -p webrelax.packaging
-	@$(BIN)/mypy conftest.py $(wildcard tests e2e bench)
+	@$(BIN)/mypy conftest.py $(wildcard tests e2e bench examples)
 	@npx --no-install tsc -p web
 
 format: $(STAMPS)/test ## Format the Python and mend what ruff can mend

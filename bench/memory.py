@@ -76,7 +76,7 @@ def trace(model: Llama, name: str, n: Expr, past: Expr, sequences: int, is_prefi
 
 
 def pool_bytes(module: Module, function: Function, runs: Sequence[dict[Var, int]]) -> int:
-    """What a pool has allocated after these runs: a tensor takes a free block of exactly its size, or gets a new one."""
+    """What a pool has allocated after these runs: a tensor takes a free block of its exact size, or gets a new one."""
     lives = tensor_lives(module, function)
     free: Counter[int] = Counter()
     total = 0
@@ -108,6 +108,7 @@ def measure(config: LlamaConfig, name: str, steps: Sequence[Pass]) -> Iterator[R
         runs = [{variable: size, past: CONTEXT - 1} for size in sizes]
         start = time.perf_counter()
         planned = plan_memory(module, TARGET)
+        seconds = time.perf_counter() - start
         yield Row(
             name,
             function.name,
@@ -116,7 +117,7 @@ def measure(config: LlamaConfig, name: str, steps: Sequence[Pass]) -> Iterator[R
             pool_bytes(module, lowered, runs),
             planned_bytes(planned),
             peak_bytes(module, lowered),
-            time.perf_counter() - start,
+            seconds,
         )
 
 

@@ -14,6 +14,7 @@ from webrelax.packaging.cli import main
 from webrelax.packaging.models import MODELS, fetch
 from webrelax.packaging.serve import serving
 
+from . import firefox_bidi
 from .chromium import chromium
 
 ROOT = Path(__file__).parents[1]
@@ -21,9 +22,12 @@ SITE = ROOT / "build/e2e-site"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    firefox = pytest.mark.skipif(firefox_bidi.executable() is None, reason="needs Firefox")
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.e2e)
+        if item.get_closest_marker("firefox"):
+            item.add_marker(firefox)
 
 
 def _newest_source() -> float:

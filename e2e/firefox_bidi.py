@@ -34,8 +34,10 @@ PREFERENCES = (
 
 
 def executable() -> str | None:
-    """The system's Firefox, or $WEBRELAX_FIREFOX; None if there is none."""
-    return os.environ.get("WEBRELAX_FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox")
+    """$WEBRELAX_FIREFOX, or the system's Firefox; None if there is none that can be driven."""
+    # A snap is confined: it cannot use the profile that is made for it here.
+    names = ("firefox-esr",) if Path("/snap/bin/firefox").exists() else ("firefox-esr", "firefox")
+    return os.environ.get("WEBRELAX_FIREFOX") or next(filter(None, map(shutil.which, names)), None)
 
 
 @contextlib.contextmanager
@@ -50,19 +52,27 @@ def firefox(binary: str | None = None, timeout_s: float = 60.0) -> Iterator[Fire
         command = [binary, "--headless", "--no-remote", "--profile", profile, "--remote-debugging-port=0"]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
             try:
-                with connect(_address(process) + "/session", max_size=None) as socket:
+                with connect(_address(process, timeout_s) + "/session", max_size=None) as socket:
                     yield FirefoxPage(socket, timeout_s)
             finally:
                 process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+                process.kill()
 
 
-def _address(process: subprocess.Popen[str]) -> str:
+def _address(process: subprocess.Popen[str], timeout_s: float) -> str:
     assert process.stderr
-    for line in process.stderr:
-        if match := re.search(r"WebDriver BiDi listening on (ws://\S+)", line):
-            # What it says later must be read too: a full pipe would stop it.
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            return match[1]
+    watchdog = threading.Timer(timeout_s, process.kill)
+    watchdog.start()
+    try:
+        for line in process.stderr:
+            if match := re.search(r"WebDriver BiDi listening on (ws://\S+)", line):
+                # What it says later must be read too: a full pipe would stop it.
+                threading.Thread(target=process.stderr.read, daemon=True).start()
+                return match[1]
+    finally:
+        watchdog.cancel()
     raise RuntimeError("Firefox ended without opening a BiDi port")
 
 

@@ -1,8 +1,8 @@
 """A kernel of your own in place of generated ones: `python examples/custom_library_kernel.py`.
 
-A routine is a WGSL template with a tensor program that says what it computes. An entry of the library's table says which
-operator it stands for, and when. The compiler does the rest: it places the results, links the kernel, and interprets and
-checks it by the program.
+A routine is a WGSL template with a tensor program that says what it computes. An entry of the library's table says
+which operator it stands for, and when. The compiler does the rest: it places the results, links the kernel, and
+interprets and checks it by the program.
 """
 
 from __future__ import annotations

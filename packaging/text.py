@@ -61,6 +61,8 @@ def _tokenizer(bundle: Bundle) -> Any:
     except Exception as error:  # the library raises no narrower class
         path = bundle.folder / "tokenizer.json"
         raise WebrelaxError(f"{path} is damaged ({error}): build the site again") from error
+    if max(tokenizer.get_vocab().values(), default=0) >= bundle.manifest["model"]["vocab"]:
+        raise WebrelaxError(f"{bundle.folder} has a tokenizer with more tokens than the model: build the site again")
     # The step after control tokens are split off.
     drop = Replace(_BREAK, "")
     tokenizer.normalizer = Sequence([tokenizer.normalizer, drop]) if tokenizer.normalizer else drop

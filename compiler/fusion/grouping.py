@@ -102,6 +102,8 @@ class Grouping:
     def _inline_refusal(self, at: int, user: int) -> str | None:
         """None where the value may be computed where it is read: once an element, or again where that is cheap."""
         program, buffers = self._program(user), self._buffers_of(user, {at})
+        if buffers & {source for _, source in program.in_place}:
+            return f"{self._name(user)} overwrites its memory"
         reads = as_expr(0)
         for stage in program.stages:
             # An index of the store map is no value either.

@@ -35,18 +35,19 @@ from .expr import (
 class BlockBuilder:
     """Collects bindings of one block. Names get a number where they would repeat."""
 
-    def __init__(self, taken: set[str] | None = None, variables: frozenset[Var] = frozenset()) -> None:
-        self._taken = taken if taken is not None else set()
+    def __init__(self, taken: dict[str, int] | None = None, variables: frozenset[Var] = frozenset()) -> None:
+        # Each name in use, with the last number that was tried behind it.
+        self._taken = taken if taken is not None else {}
         self._variables = variables
         self._bindings: list[Binding] = []
 
     def fresh(self, hint: str) -> str:
         """An unused name, `hint` itself if it is free."""
-        name, number = hint, 0
+        name = hint
         while name in self._taken:
-            number += 1
-            name = f"{hint}_{number}"
-        self._taken.add(name)
+            self._taken[hint] += 1
+            name = f"{hint}_{self._taken[hint]}"
+        self._taken[name] = 0
         return name
 
     def emit(self, value: Value, hint: str = "v") -> Name:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -159,6 +161,8 @@ def default_device() -> Device:
 
 
 def _wgpu() -> Any:
+    # Without a desktop session the Vulkan loader complains on stderr that it has no such folder; it needs none here.
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     try:
         import wgpu
     except ImportError as error:

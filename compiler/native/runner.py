@@ -49,7 +49,7 @@ class Runner:
 
     @classmethod
     def of(cls, executable: Executable, weights: Mapping[str, Array] | None = None) -> Runner:
-        """A runner of what `compile` gave, on the default device. `weights` are by name, as the module declares them."""
+        """A runner of what `compile` gave, on the default device. `weights` are by name, as the module has them."""
         kernels = [kernel.source for kernel in executable.kernels]
         parts = (executable.binding_sets, executable.buffers, executable.functions, executable.bytecode)
         return cls(kernels, *parts, weights or {})

@@ -75,9 +75,7 @@ def partial_attention_program(arguments: Arguments, attributes: Attributes) -> P
     parts = ceildiv(length, split)
     shape = (parts, queries[1], as_expr(split))
     who = loaded_index(sequences[first], keys[0])
-    dot = b.reduce(
-        "products", shape, queries[2:], lambda s, h, j, d: q[first, h, d] * k[who, row(s, j), h // group, d]
-    )
+    dot = b.reduce("products", shape, queries[2:], lambda s, h, j, d: q[first, h, d] * k[who, row(s, j), h // group, d])
     scores = b.compute("scores", shape, lambda s, h, j: rule.score(dot[s, h, j], s * split + j, positions[first]))
     top = b.reduce("top", shape[:2], shape[2:], lambda s, h, j: scores[s, h, j], MAX)
     weights = b.compute("weights", shape, lambda s, h, j: _weight(scores[s, h, j], top[s, h]))

@@ -3,6 +3,7 @@
 from .dce import eliminate_dead_code
 from .dispatch_library import Entry, LibraryBuilder, Routine, dispatch_library
 from .legalize import legalize
+from .lift_workspace import lift_workspace
 from .lower_shapes import lower_shapes
 from .plan_memory import peak_bytes, plan_memory, planned_bytes, tensor_bytes, unplanned_bytes
 
@@ -13,6 +14,7 @@ __all__ = [
     "dispatch_library",
     "eliminate_dead_code",
     "legalize",
+    "lift_workspace",
     "lower_shapes",
     "peak_bytes",
     "plan_memory",

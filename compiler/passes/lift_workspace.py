@@ -1,4 +1,4 @@
-"""lift_workspace: long sums for few outputs are computed in parts, with a tensor of the graph between them (split-K)."""
+"""lift_workspace: long sums for few outputs are computed in parts, with a tensor between them (split-K)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from ..ir import (
 )
 from ..schedule import schedule
 from ..schedule.contraction import contraction
-from ..symbolic import Expr, Var, as_int, ceildiv, minimum, substitute, upper_bound
+from ..schedule.lower import product
+from ..symbolic import Expr, Var, as_expr, as_int, ceildiv, minimum, substitute, upper_bound
 from ..target import Target
 from ..tir import (
-    SUM,
     Axis,
     Binary,
     Buffer,
     Literal,
     Load,
     Program,
-    Scalar,
     Select,
     Stage,
     free_symbols,
@@ -70,7 +69,8 @@ def lift_workspace(module: Module, target: Target) -> Module:
         workspace = tuple(Tensor([substitute(e, symbols) for e in b.shape], b.dtype) for b in found.partial.outputs)
         partial = block.emit(_call(builder, found.partial, args, workspace, symbols), "partial")
         args |= {b.name: _item(block, partial, at, workspace) for at, b in enumerate(found.partial.outputs)}
-        return splice(binding, block.block(block.emit(_call(builder, found.total, args, call.outputs, symbols), "total")))
+        total = block.emit(_call(builder, found.total, args, call.outputs, symbols), "total")
+        return splice(binding, block.block(total))
 
     def lift_function(function: Function) -> Function:
         taken = taken_names(function)
@@ -107,27 +107,114 @@ def parts_of(program: Program, target: Target) -> int:
     symbols, has less than half the threads that the target wants (`parallel_threads`).
     """
     sums = _sums(program)
-    length = upper_bound(prod_of(sums[0].reduce)) if sums else 0
+    if not sums:
+        return 1
+    length = upper_bound(product(a.extent for a in sums[0].reduce))
     if length is not None and length < 2 * LEAST_PART:
         return 1
     try:
         kernel = schedule(program, target)
     except WebrelaxError:
         return 1
-    groups = upper_bound(kernel.grid[0] * kernel.grid[1] * kernel.grid[2])
-    if groups is None:
-        return 1
-    return parts_for(groups * prod(kernel.workgroup), length, target.parallel_threads)
+    groups = upper_bound(product(kernel.grid))
+    return 1 if groups is None else parts_for(groups * prod(kernel.workgroup), length, target.parallel_threads)
 
 
 def parts_for(threads: int, length: int | None, wanted: int) -> int:
-    """A power of two: as many parts as make `threads` about the number that is wanted, each of LEAST_PART or more."""
+    """As many parts, a power of two, as bring `threads` to the number wanted or just below, each long enough."""
     parts = 1
     while parts < MOST_PARTS and threads * parts * 2 <= wanted and (length is None or length >= parts * 2 * LEAST_PART):
         parts *= 2
     return parts
 
 
-def prod_of(axes: Iterable[Axis]) -> Expr:
-    """The number of points of a domain."""
-    return prod((axis.extent for axis in axes), start=Literal_ONE)
+def _sums(program: Program) -> list[Stage]:
+    """The program's reductions, if they are sums of products over the same points that do not read each other."""
+    found = contraction(program)
+    if found is None or not all(is_product_sum(term.stage) for term in found.terms):
+        return []
+    return [term.stage for term in found.terms]
+
+
+# --- how ---
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A program as two: `total` reads the outputs of `partial` beside the program's own inputs."""
+
+    partial: Program
+    total: Program
+
+
+def split(program: Program, parts: int) -> Split | None:
+    """The program with each of its sums of products computed in `parts` parts; None if that is one part."""
+    if parts == 1:
+        return None
+    sums = {stage.outputs[0]: _parts_of_sum(program, stage, parts) for stage in _sums(program)}
+    workspace = tuple(buffer for buffer, _, _ in sums.values())
+    before = [sums[s.outputs[0]][1] if s.outputs[0] in sums else s for s in program.stages]
+    behind = [sums[s.outputs[0]][2] if s.outputs[0] in sums else s for s in program.stages]
+    partial = _live(program, f"{program.name}_partial", before, (), workspace)
+    return Split(partial, _live(program, f"{program.name}_total", behind, workspace, program.outputs))
+
+
+def _parts_of_sum(program: Program, stage: Stage, parts: int) -> tuple[Buffer, Stage, Stage]:
+    """(workspace, the stage that computes partial sums into it, the stage that adds them up)."""
+    taken = {a.var.name for a in (*stage.spatial, *stage.reduce)} | {v.name for v in program.symbols}
+    part = Var(_fresh("part", taken), 0, parts - 1)
+    axis = max(stage.reduce, key=lambda a: upper_bound(a.extent) or 1 << 31)
+    whole = as_int(axis.extent)
+    size = ceildiv(axis.extent, parts)
+    last = upper_bound(size - 1)
+    inner = Axis(Var(axis.var.name, 0, last), size)
+    place = part * size + inner.var
+    (value,) = stage.values
+    assert isinstance(value, Binary)
+    if whole is not None and whole % parts == 0:
+        value = substitute_scalar(value, {axis.var: place})
+    else:
+        # Behind the end the last element is read, times zero: a packed or a stale one might be no number.
+        inside = substitute_scalar(value, {axis.var: minimum(place, axis.extent - 1)})
+        assert isinstance(inside, Binary)
+        value = replace(inside, left=Select(less(place, axis.extent), inside.left, Literal(0.0, value.dtype)))
+    name = _fresh(f"{stage.outputs[0]}_parts", {b.name for b in (*program.inputs, *program.outputs, *program.locals)})
+    points = Axis(part, as_expr(parts))
+    buffer = Buffer(name, (points.extent, *(a.extent for a in stage.spatial)), value.dtype)
+    shorter = tuple(inner if a is axis else a for a in stage.reduce)
+    partial = Stage((name,), (points, *stage.spatial), (part, *stage.indices), (value,), shorter, stage.reducer)
+    total = replace(stage, values=(Load(name, (part, *stage.indices), value.dtype),), reduce=(points,))
+    return buffer, partial, total
+
+
+def _live(
+    program: Program, name: str, stages: list[Stage], more: tuple[Buffer, ...], outputs: tuple[Buffer, ...]
+) -> Program:
+    """The program of the stages that the outputs need, with more inputs before its own."""
+    needed, kept = {b.name for b in outputs}, []
+    for stage in reversed(stages):
+        if not needed.isdisjoint(stage.outputs):
+            needed.update(load.buffer for load in stage.loads())
+            kept.append(stage)
+    made = {o for stage in kept for o in stage.outputs}
+    in_place = tuple(pair for pair in program.in_place if pair[0] in made)
+    needed.update(source for _, source in in_place)
+    own = {b.name for b in outputs}
+    result = Program(
+        name,
+        tuple(b for b in (*more, *program.inputs) if b.name in needed),
+        outputs,
+        tuple(kept[::-1]),
+        tuple(b for b in (*program.locals, *program.outputs) if b.name in made - own),
+        (),
+        in_place,
+    )
+    return replace(result, symbols=free_symbols(result))
+
+
+def _fresh(wish: str, taken: Collection[str]) -> str:
+    name, number = wish, 0
+    while name in taken:
+        number += 1
+        name = f"{wish}_{number}"
+    return name

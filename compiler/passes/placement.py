@@ -52,7 +52,7 @@ class Pool:
         return {t: Place(self._name(number), offset, sizes[t]) for t, (number, offset) in placed.items()}
 
     def _find(self, size: int, taken: Mapping[int, list[tuple[int, int]]], forbidden: set[int]) -> tuple[int, int]:
-        """(storage, offset): where the storages grow least; a new one of few rather than one that grows as much."""
+        """(storage, offset), where the storages grow least; if by the whole size, in a new one while there are few."""
         best: tuple[int, int, int] | None = None
         for number, available in enumerate(self.sizes):
             if number not in forbidden:
@@ -60,7 +60,7 @@ class Pool:
                 growth = max(0, offset + size - available)
                 if offset + size <= self.target.buffer_size and (best is None or growth < best[0]):
                     best = growth, number, offset
-        if best is None or best[0] > size - (len(self.sizes) < FEW):
+        if best is None or (best[0] >= size and len(self.sizes) < FEW):
             best = size, len(self.sizes), 0
         growth, number, offset = best
         if number == len(self.sizes):

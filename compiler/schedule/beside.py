@@ -33,7 +33,9 @@ def schedule_beside(program: Program, target: Target, schedule: Schedule) -> Ker
 
     Raises WebrelaxError where they cannot have workgroups of one size.
     """
-    kernels = _of_one_size(components(program), target, schedule)
+    parts = components(program)
+    share = replace(target, unrolled_products=max(1, target.unrolled_products // len(parts)))
+    kernels = _of_one_size(parts, share, schedule)
     body = Body({name for kernel in kernels for name in names_in(kernel)})
     totals = [product(kernel.grid) for kernel in kernels]
     grid, number, conditions = launch(sum(totals, as_expr(0)), target)

@@ -21,7 +21,7 @@ from .limits import check_own_points
 from .linear import Run
 from .lower import finish, launch, product, taken_names, unflatten
 
-THREADS = 64
+ALONE, TOGETHER = 64, 32  # threads of a workgroup: those that wait for each other are better one SIMD group
 MOST_ACROSS = 16
 
 
@@ -64,14 +64,19 @@ def _choose(found: Contraction, target: Target) -> _Shape:
     # The most outputs a thread with which all threads together still are as many as wanted.
     most = min(MOST_ACROSS, power_of_two(longest // max(outer, 4)))
     each = min(4, power_of_two(outputs * most // target.parallel_threads), power_of_two(outputs))
-    each = max(1, each // len(found.terms))
+    products = max(1, target.unrolled_products // len(found.terms))
+    each = power_of_two(min(each // len(found.terms), products * 4 // inner))
+    if inner == 4 and products >= each * 4 and (outer == 4 or outer % 16 == 0) and is_multiple_of(found.length, 16):
+        # Where four positions are one word, four words are one load.
+        inner, outer = 16, max(outer, 16)
     across = min(most, power_of_two(target.parallel_threads * each * 4 // 3 // outputs))
-    width = upper_bound(found.axes[-1].extent) or THREADS * each
+    threads = ALONE if across == 1 else TOGETHER
+    width = upper_bound(found.axes[-1].extent) or threads * each
     if along_outputs:
-        out = min(THREADS // across, power_of_two(2 * width // each - 1))
-        across = min(most, THREADS // out)
+        out = min(threads // across, power_of_two(2 * width // each - 1))
+        across = min(most, threads // out)
     else:
-        out = THREADS // across
+        out = threads // across
         each = min(each, power_of_two(2 * width // out - 1))
     return _Shape(out, across, each, inner, outer, along_outputs)
 
@@ -111,13 +116,14 @@ def schedule_dots(program: Program, target: Target) -> Kernel:
         else:
             slots = [shape.slot(own, r) for r in range(shape.each)]
             arrays = _gather(body, shape, registers, slots, part)
-            row = body.let_index("row", first + thread, most)
-            with body.when(below(thread, shape.outputs), below(row, last.extent)):
-                totals = [
-                    _total(body, term.reducer, shape, own_arrays, like, thread)
-                    for term, own_arrays, like in zip(found.terms, arrays, registers[0], strict=True)
-                ]
-                finish_point(body, program, found, {**place, last.var: row}, totals)
+            with body.loop("slot", thread, shape.outputs, shape.threads) as slot:
+                row = body.let_index("row", first + slot, most)
+                with body.when(below(row, last.extent)):
+                    totals = [
+                        _total(body, term.reducer, shape, own_arrays, like, slot)
+                        for term, own_arrays, like in zip(found.terms, arrays, registers[0], strict=True)
+                    ]
+                    finish_point(body, program, found, {**place, last.var: row}, totals)
     return check_own_points(finish(program, body, shape.threads, grid), program)
 
 

@@ -129,6 +129,21 @@ class Lane(Scalar):
 
 
 @dataclass(frozen=True, slots=True)
+class Component(Scalar):
+    """One component of a vector in memory, picked at run time."""
+
+    vector: Scalar
+    index: Expr
+
+    @property
+    def dtype(self) -> str:
+        return LANES[self.vector.dtype]
+
+    def __str__(self) -> str:
+        return f"{self.vector}[{self.index}]"
+
+
+@dataclass(frozen=True, slots=True)
 class Let:
     """Names a value (a Local) or an integer (a Var, from an expression or an i32 scalar)."""
 
@@ -276,6 +291,8 @@ def rebuild(node: Scalar, on_scalar: OnScalar, on_index: OnExpr) -> Scalar:
             return Dot(on_scalar(a), on_scalar(b))
         case Lane(vector, at):
             return Lane(on_scalar(vector), at)
+        case Component(vector, index):
+            return Component(on_scalar(vector), on_index(index))
     return rebuild_tir(node, on_scalar, on_index)
 
 

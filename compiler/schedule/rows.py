@@ -7,7 +7,7 @@ is computed again.
 
 from __future__ import annotations
 
-from ..symbolic import Expr, as_expr, as_int, upper_bound
+from ..symbolic import Expr, as_expr, as_int, is_multiple_of, upper_bound
 from ..target import Target
 from ..tir import Axis, Program, Scalar, Stage
 from .body import Body, accumulate, below, start, workgroup_reduce
@@ -69,7 +69,7 @@ def schedule_rows(program: Program, target: Target) -> Kernel:
     rows = _rows(program)
     assert rows is not None
     extents = [a.extent for a in rows]
-    threads = _threads(program, len(rows), target)
+    threads, unrolled = _threads(program, len(rows), target), _unrolled(program, len(rows))
     body = Body(taken_names(program))
     thread = lane(threads)
     grid, number, conditions = launch(product(extents), target)
@@ -83,11 +83,11 @@ def schedule_rows(program: Program, target: Target) -> Kernel:
         values = Values(program, body)
         for stage in program.stages:
             if stage.reducer:
-                results = _reduce(body, values, stage, where, thread, threads)
+                results = _reduce(body, values, stage, where, thread, threads, unrolled)
             elif len(stage.spatial) == len(rows):
                 results = [body.let("value", values.scalar(v, at_point(stage.spatial, where))) for v in stage.values]
             else:
-                _sweep(body, values, stage, where, thread, threads, outputs)
+                _sweep(body, values, stage, where, thread, threads, unrolled, outputs)
                 continue
             for name, result in zip(stage.outputs, results, strict=True):
                 if name in outputs:
@@ -102,41 +102,61 @@ def _constant(result: Scalar) -> Reader:
 
 
 def _threads(program: Program, rank: int, target: Target) -> int:
-    """A power of two, at most about half the longest row."""
+    """A power of two that leaves a thread some eight fours of the longest row: a barrier costs more than a load."""
     longest = 1
     for stage in program.stages:
         columns = upper_bound(product([a.extent for a in (*stage.spatial[rank:], *stage.reduce)]))
         longest = max(longest, target.workgroup_invocations * 2 if columns is None else columns)
     threads = 32
-    while threads * 2 < longest and threads * 2 <= target.workgroup_invocations:
+    while threads * 64 <= longest and threads * 2 <= target.workgroup_invocations:
         threads *= 2
     return threads
 
 
-def _reduce(body: Body, values: Values, stage: Stage, row: list[Expr], thread: Expr, threads: int) -> list[Scalar]:
+def _unrolled(program: Program, rank: int) -> int:
+    """Neighbouring columns that a thread takes at once, so that they are loaded as a vector; the same in all stages."""
+    columns = [axes[-1].extent for s in program.stages if (axes := (*s.spatial[rank:], *s.reduce))]
+    return 4 if all(is_multiple_of(extent, 4) for extent in columns) else 1
+
+
+def _reduce(
+    body: Body, values: Values, stage: Stage, row: list[Expr], thread: Expr, threads: int, unrolled: int
+) -> list[Scalar]:
     assert stage.reducer is not None
     registers = start(body, stage.reducer)
     extents = [a.extent for a in stage.reduce]
-    with body.loop("j", thread, product(extents), threads) as j:
-        mapping = {**at_point(stage.spatial, row), **at_point(stage.reduce, unflatten(j, extents))}
-        accumulate(body, stage.reducer, registers, [values.scalar(v, mapping) for v in stage.values])
+    with body.loop("j", thread, product(extents) // unrolled, threads) as j:
+        for u in range(unrolled):
+            mapping = {**at_point(stage.spatial, row), **at_point(stage.reduce, unflatten(j * unrolled + u, extents))}
+            accumulate(body, stage.reducer, registers, [values.scalar(v, mapping) for v in stage.values])
     totals = workgroup_reduce(body, stage.reducer, registers, thread, as_expr(0), threads, 1)
     return [body.let("result", total) for total in totals]
 
 
 def _sweep(
-    body: Body, values: Values, stage: Stage, row: list[Expr], thread: Expr, threads: int, outputs: set[str]
+    body: Body,
+    values: Values,
+    stage: Stage,
+    row: list[Expr],
+    thread: Expr,
+    threads: int,
+    unrolled: int,
+    outputs: set[str],
 ) -> None:
     """A pointwise stage over the row, if anybody sees its result."""
     if not any(name in outputs for name in stage.outputs):
         return
     shape = [a.extent for a in stage.spatial]
     columns = shape[len(row) :]
-    with body.loop("j", thread, product(columns), threads) as j:
-        point = [*row, *unflatten(j, columns)]
-        results = [body.let("value", values.scalar(v, at_point(stage.spatial, point))) for v in stage.values]
-        for name, result in zip(stage.outputs, results, strict=True):
-            body.store(name, flatten(point, shape), result)
+    with body.loop("j", thread, product(columns) // unrolled, threads) as j:
+        points = [[*row, *unflatten(j * unrolled + u, columns)] for u in range(unrolled)]
+        results = [
+            [body.let("value", values.scalar(v, at_point(stage.spatial, point))) for v in stage.values]
+            for point in points
+        ]
+        for point, named in zip(points, results, strict=True):
+            for name, result in zip(stage.outputs, named, strict=True):
+                body.store(name, flatten(point, shape), result)
     for name in stage.outputs:
         # The thread that wrote an element is the one that reads it: columns go to threads the same way in every sweep.
         values.held[name] = _from_memory(values, name)

@@ -1,4 +1,7 @@
-"""Loads four elements at a time from read-only buffers whose every load is part of such a four."""
+"""Loads four elements at a time from read-only buffers whose loads are mostly part of such a four.
+
+Of the others a component of a four is loaded.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import replace
 
 from ..symbolic import Expr, Opaque, as_int, is_multiple_of
 from ..tir import Load, Scalar
-from .kernel import VECTORS, Binding, Kernel, Lane, Vector, deep, map_block
+from .kernel import VECTORS, Binding, Component, Kernel, Lane, Vector, deep, map_block
 from .lower import product
 from .walk import loads_of, own_expressions, statements
 
@@ -20,9 +23,9 @@ def vectorize(kernel: Kernel) -> Kernel:
     def scalar(node: Scalar) -> Scalar:
         match node:
             case Load(buffer, (index,), dtype) if buffer in chosen and dtype in VECTORS:
-                lane = as_int(index % 4)
-                assert lane is not None
-                return Lane(Load(buffer, (index // 4,), VECTORS[dtype]), lane)
+                at = as_int(index % 4)
+                four = Load(buffer, (index // 4,), VECTORS[dtype])
+                return Component(four, index % 4) if at is None else Lane(four, at)
             case Vector((Lane(vector, 0), Lane(b, 1), Lane(c, 2), Lane(d, 3))) if vector == b == c == d:
                 return vector
         return node
@@ -41,9 +44,11 @@ def _comes_in_fours(kernel: Kernel, binding: Binding) -> bool:
     everything = list(statements(kernel.body))
     found = {load.indices[0] for s in everything for load in loads_of(s) if load.buffer == buffer.name}
     as_index = any(_loaded_as_index(expr, buffer.name) for s in everything for expr in own_expressions(s))
-    if not found or as_index or any(as_int(index % 4) is None for index in found):
+    if as_index:
         return False
-    return len(found) >= 2 * len({index // 4 for index in found})
+    known = {index for index in found if as_int(index % 4) is not None}
+    fours = len(known) - 2 * len({index // 4 for index in known})
+    return bool(known) and fours >= len(found) - len(known)
 
 
 def _loaded_as_index(expr: Expr, buffer: str) -> bool:

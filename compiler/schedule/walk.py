@@ -11,6 +11,7 @@ from .kernel import (
     GROUP,
     Assign,
     Block,
+    Component,
     Dot,
     Element,
     For,
@@ -40,6 +41,9 @@ def operands(node: Scalar) -> Iterator[Scalar]:
             yield from (a, b)
         case Lane(vector):
             yield vector
+        case Component(vector, index):
+            yield vector
+            yield from opaque_loads(index)
         case Load(_, indices):
             for index in indices:
                 yield from opaque_loads(index)
@@ -59,7 +63,7 @@ def names_of(node: Scalar) -> set[str]:
             found |= {array, *(v.name for v in variables(index))}
         case Load(_, indices):
             found.update(v.name for i in indices for v in variables(i))
-        case Index(expr):
+        case Index(expr) | Component(_, expr):
             found.update(v.name for v in variables(expr))
     return found.union(*map(names_of, operands(node)))
 
@@ -117,7 +121,7 @@ def expressions_in(node: Scalar) -> Iterator[Expr]:
     match node:
         case Load(_, indices):
             yield from indices
-        case Element(_, index) | Index(index):
+        case Element(_, index) | Index(index) | Component(_, index):
             yield index
     for child in operands(node):
         yield from expressions_in(child)

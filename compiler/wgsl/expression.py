@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ..schedule.kernel import Dot, Element, Lane, Local, Matrix, MatrixProduct, Vector
+from ..schedule.kernel import Component, Dot, Element, Lane, Local, Matrix, MatrixProduct, Vector
 from ..symbolic import (
     Add,
     Const,
@@ -141,6 +141,8 @@ class Expressions:
                 return f"({self._scalar(a)} * {self._scalar(b)})"
             case Dot(a, b):
                 return f"dot({self._scalar(a)}, {self._scalar(b)})"
+            case Component(vector, index):
+                return f"{self._scalar(vector)}[{self.index(index)}]"
             case Lane(vector, at):
                 return f"{self._scalar(vector)}.{'xyzw'[at]}"
             case Unary(op, x):

@@ -91,7 +91,7 @@ def renamed(module: Module) -> Module:
 
     def function(f: Function) -> Function:
         bindings = tuple(
-            Binding(replace(b.name, name=other(b.name.name)), map_atoms(b.value, atom), b.places) for b in f.body.bindings
+            Binding(replace(b.name, name=other(b.name.name)), map_atoms(b.value, atom)) for b in f.body.bindings
         )
         params = tuple(replace(p, name=other(p.name)) for p in f.params)
         return replace(f, params=params, body=Block(bindings, atom(f.body.result)))

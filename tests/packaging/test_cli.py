@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import textwrap
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,10 @@ def test_arguments_reach_the_command(command_is: Callable[[str, Stub], None]) ->
         ["build", "m.gguf", "-o", "site", "--context", "many"],
         ["generate", "site", "hi", "--temperature", "-1"],
         ["generate", "site", "hi", "--temperature", "nan"],
+        ["generate", "site", "hi", "--seed", "-1"],
+        ["generate", "site", "hi", "--seed", str(2**53)],
+        ["generate", "site", "hi", "--max-tokens", "9" * 5000],
+        ["generate", "site", "a\udcffb"],
         ["generate", "site", "hi", "--top-p", "0"],
         ["serve", "site", "--port", "65536"],
     ],
@@ -95,7 +100,9 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], capsys: pytest.C
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
-    assert "webrelax" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "webrelax" in error
+    assert "_" not in error  # no name of the program's own
 
 
 @pytest.mark.parametrize(
@@ -108,6 +115,9 @@ def test_wrong_arguments_are_usage_errors(arguments: list[str], capsys: pytest.C
             2,
             "webrelax: m.gguf: No such file or directory\n",
         ),
+        (WebrelaxError("a\n  b \x1b[2J\udcff"), 2, "webrelax: a b \\x1b[2J\\udcff\n"),
+        (OSError(28, "No space left on device"), 2, "webrelax: stdout: No space left on device\n"),
+        (MemoryError(), 2, "webrelax: there is not enough memory"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
@@ -147,3 +157,55 @@ def test_a_reader_that_leaves_makes_no_noise() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 141
+
+
+def command(code: str, shell: str = '"$@"') -> subprocess.CompletedProcess[str]:
+    """Runs `check` with this body; the shell may change its streams."""
+    program = f"""
+import os, signal, sys, types
+def run(args):
+{textwrap.indent(textwrap.dedent(code), "    ")}
+    return 0
+module = types.ModuleType("webrelax.packaging.check")
+module.run = run
+sys.modules[module.__name__] = module
+from webrelax.packaging.cli import main
+sys.exit(main(["check", "site"]))
+"""
+    return subprocess.run(
+        ["bash", "-c", shell, "bash", sys.executable, "-P", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_closed_streams() -> None:
+    for closed in (">&-", "2>&-", ">&- 2>&- <&-"):
+        done = command("print('x'); print('y', file=sys.stderr)", f'"$@" {closed}')
+        assert done.returncode == 0
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_stdout() -> None:
+    done = command("print('x' * 100000)", '"$@" >/dev/full')
+    assert (done.returncode, done.stderr) == (2, "webrelax: stdout: No space left on device\n")
+
+
+def test_text_that_the_terminal_cannot_show() -> None:
+    done = command("print('日')", 'PYTHONIOENCODING=ascii "$@"')
+    assert (done.returncode, done.stdout) == (0, "\\u65e5\n")
+
+
+def test_a_command_that_is_told_to_end_tidies_up() -> None:
+    done = command("""
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            while True:
+                pass
+        finally:
+            print("tidy")
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (143, "tidy\n", "")

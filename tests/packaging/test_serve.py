@@ -97,11 +97,15 @@ def test_pages_are_isolated_and_revalidated(connection: http.client.HTTPConnecti
         "/models/",
         "/index.html%00",
         "/absent.bin",
+        "/pipe",
+        "/circle",
     ],
 )
 def test_nothing_else_is_served(connection: http.client.HTTPConnection, site: Path, path: str) -> None:
     (site / "link.txt").symlink_to(site.parent / "secret.txt")
     (site / "linked").symlink_to(site.parent)
+    (site / "circle").symlink_to("circle")
+    os.mkfifo(site / "pipe")
     response, body = get(connection, path)
     assert response.status == 404
     assert b"secret" not in body
@@ -144,6 +148,12 @@ def test_what_is_not_a_site_is_an_error(tmp_path: Path) -> None:
 def test_an_address_that_is_not_this_machines_is_an_error(site: Path) -> None:
     with pytest.raises(WebrelaxError, match="cannot listen on 192"):
         open_server(site, "192.0.2.1", 0)
+
+
+@pytest.mark.parametrize("host", ["", "a..b", "x" * 300, "\udcff", "a\0b"])
+def test_what_no_host_is_called_is_an_error(site: Path, host: str) -> None:
+    with pytest.raises(WebrelaxError, match=r"host|cannot listen on"):
+        open_server(site, host, 0)
 
 
 def test_the_command_prints_its_address_and_ends_on_interrupt(site: Path) -> None:

@@ -23,9 +23,9 @@ THREADS = 64
 LARGEST_HEAD = 4 * THREADS
 # Prefill: so many threads beside each other have 4 keys each, for heads up to and above 64.
 KEY_LANES = (8, 16)
-# Decode: the keys of a part, one a thread; the heads that a workgroup computes at most; and how many vectors of them
-# its threads may hand to each other: 8 KiB.
-SPLIT, MOST_HEADS, HANDED_ON = 128, 7, 512
+# Decode: the keys of a part; the heads that a workgroup computes at most; and how many vectors of them its threads hand
+# to each other: 6 KiB.
+SPLIT, MOST_HEADS, HANDED_ON = 256, 8, 384
 
 
 def _is_supported(arguments: Arguments, attributes: Attributes, target: Target) -> bool:
@@ -40,7 +40,7 @@ def _is_supported(arguments: Arguments, attributes: Attributes, target: Target) 
         ):
             q, kv, d = (as_int(e) or 0 for e in (heads, kv_heads, size))
             fits = d % 4 == 0 and 0 < d <= LARGEST_HEAD and kv > 0 and q % kv == 0
-            return fits and target.workgroup_memory >= 16 << 10 and target.workgroup_invocations >= SPLIT
+            return fits and target.workgroup_memory >= 16 << 10 and target.workgroup_invocations >= THREADS
     return False
 
 
@@ -100,17 +100,17 @@ def _launch_partial(program: Program, attributes: Attributes) -> Launch:
     heads, kv_heads, size4 = _sizes(program)
     split = int(attributes["split"])
     together = max(h for h in range(1, MOST_HEADS + 1) if heads // kv_heads % h == 0)
-    slices = min(split, HANDED_ON // together) // size4
-    sizes = {"split": split, "together": together, "slices": slices}
+    slices = max(1, min(THREADS, HANDED_ON // together) // size4)
+    sizes = {"split": split, "threads": THREADS, "together": together, "slices": slices}
     grid = (program.buffer("sums").shape[0], heads // together, 1)
-    return Launch({**_parameters(program, attributes), **sizes}, (split, 1, 1), grid)
+    return Launch({**_parameters(program, attributes), **sizes}, (THREADS, 1, 1), grid)
 
 
 def _launch_combine(program: Program, attributes: Attributes) -> Launch:
     parts, heads, size = program.buffer("means").shape
-    size4 = _number(size) // 4
-    sizes: dict[str, Parameter] = {"parts": parts, "heads": heads, "size4": size4, "slices": THREADS // size4}
-    return Launch({**sizes, "masked": MASKED}, (THREADS, 1, 1), (heads, 1, 1))
+    sizes: dict[str, Parameter] = {"parts": parts, "heads": _number(heads), "size4": _number(size) // 4}
+    grid = (ceildiv(heads * size, 4 * THREADS), 1, 1)
+    return Launch({**sizes, "masked": MASKED}, (THREADS, 1, 1), grid)
 
 
 def _template(name: str) -> str:

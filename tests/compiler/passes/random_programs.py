@@ -19,10 +19,11 @@ from webrelax.compiler.ir import (
     Name,
     ShapeValue,
     Tensor,
+    print_function,
     reference,
 )
-from webrelax.compiler.passes import legalize
 from webrelax.compiler.ops import product
+from webrelax.compiler.passes import legalize
 from webrelax.compiler.symbolic import Expr, Var, as_expr, as_int, evaluate
 from webrelax.compiler.tir import Program, ProgramBuilder
 
@@ -98,7 +99,7 @@ class RandomModule:
         kind = self.draw(
             ["unary", "unary", "binary", "linear", "transpose", "reshape", "reduce", "concat", "both", "tuple", "item"]
             + ["copy", "append", "append", "read", "join"]
-            + ["if", "if", "call", "choose"] * (depth > 0)
+            + ["if", "if", "if", "call", "call", "call", "choose"] * (depth > 0)
         )
         match kind:
             case "unary":
@@ -184,7 +185,7 @@ class RandomModule:
             # What an arm overwrote is gone; the cache that the function was given stays, see `append`.
             kept = [cache for cache in kept if cache in arm.caches]
         scope.caches[:] = kept
-        chosen = scope.builder.if_else(self.flag, *blocks)
+        chosen = scope.builder.if_else(self.flag, blocks[0], blocks[1])
         if pair:
             scope.tuples.append(chosen)
         else:
@@ -200,7 +201,7 @@ class RandomModule:
             b = scope.builder.arm()
             arm = Scope(b, list(scope.values), list(scope.caches))
             blocks.append(b.block(self.appended(arm, scope.caches[at]) if changes else scope.caches[at]))
-        scope.caches[at] = scope.builder.if_else(self.flag, *blocks)
+        scope.caches[at] = scope.builder.if_else(self.flag, blocks[0], blocks[1])
 
     def call(self, scope: Scope, x: Name, depth: int) -> None:
         """Calls a function of [p, 4] and a cache that it overwrites, which gives the cache and two matrices."""
@@ -267,8 +268,18 @@ def arguments(n: int, m: int, k: int, flag: int) -> list[Array]:
     return [*integers, normal(n, 4), normal(m, 2), normal(*ROWS), normal(k, 2), normal(*CACHE)]
 
 
+@dataclass(frozen=True)
+class Random:
+    """A legalized module with a function `main`: see `arguments`."""
+
+    module: Module
+
+    def __repr__(self) -> str:
+        return "\n".join(map(print_function, self.module.functions.values()))
+
+
 @st.composite
-def modules(draw: st.DrawFn) -> Module:
-    """A random legalized module with a function `main`: see `arguments`."""
+def modules(draw: st.DrawFn) -> Random:
+    """Random modules."""
     operators = draw(st.integers(1, 16))
-    return RandomModule(lambda choices: draw(st.sampled_from(list(choices)))).main(operators)
+    return Random(RandomModule(lambda choices: draw(st.sampled_from(list(choices)))).main(operators))

@@ -73,7 +73,7 @@ def called(module: Module) -> list[str]:
 PARAMS = """\
 k: Tensor((1, 512, 2, 64), "f32"), v: Tensor((1, 512, 2, 64), "f32"), """
 ATTRIBUTES = "scale=0.125, softcap=0.0, window=0"
-PART_ATTRIBUTES = "scale=0.125, softcap=0.0, split=128, window=0"
+PART_ATTRIBUTES = "scale=0.125, softcap=0.0, split=256, window=0"
 
 BEFORE = f"""\
 def f(q: Tensor((1, 4, 64), "f32"), {PARAMS}positions: Tensor((1,), "i32"), sequences: Tensor((1,), "i32"), \
@@ -87,10 +87,10 @@ AFTER = f"""\
 def f(q: Tensor((1, 4, 64), "f32"), {PARAMS}positions: Tensor((1,), "i32"), sequences: Tensor((1,), "i32"), \
 past: Shape([m])) -> Tensor((1, 4, 64), "f32"):
     # requires m + 1 <= 512
-    attention_partial: Tuple[Tensor((m//128 + 1, 4), "f32"), Tensor((m//128 + 1, 4, 64), "f32")] = \
+    attention_partial: Tuple[Tensor((m//256 + 1, 4), "f32"), Tensor((m//256 + 1, 4, 64), "f32")] = \
 call_dps_library('attention_partial', q, k, v, positions, sequences, {PART_ATTRIBUTES}, symbols=(m))
-    sums: Tensor((m//128 + 1, 4), "f32") = attention_partial[0]
-    means: Tensor((m//128 + 1, 4, 64), "f32") = attention_partial[1]
+    sums: Tensor((m//256 + 1, 4), "f32") = attention_partial[0]
+    means: Tensor((m//256 + 1, 4, 64), "f32") = attention_partial[1]
     attention: Tensor((1, 4, 64), "f32") = call_dps_library('attention_combine', sums, means, symbols=(m))
     silu: Tensor((1, 4, 64), "f32") = silu(attention)
     return silu

@@ -11,7 +11,7 @@ import pytest
 from webrelax.compiler.native.device import run_kernel
 from webrelax.compiler.schedule import check_bindings, rule_for, schedule
 from webrelax.compiler.symbolic import Var, evaluate
-from webrelax.compiler.target import WEBGPU
+from webrelax.compiler.target import WEBGPU, Target
 from webrelax.compiler.tir import Buffer, Program
 from webrelax.compiler.tir.interpreter import NUMPY_DTYPES, run
 from webrelax.compiler.wgsl import KernelSource, emit
@@ -34,12 +34,13 @@ def check_program(
     rule: str | None = None,
     tolerance: float = 1e-5,
     most_bytes: int = 8192,
+    target: Target = WEBGPU,
 ) -> KernelSource:
     """Compares at each assignment of the symbols, in order. `given` makes the inputs that are not random."""
     if rule is not None:
         assert rule_for(program).name == rule
-    kernel = schedule(program)
-    check_bindings(kernel, WEBGPU)
+    kernel = schedule(program, target)
+    check_bindings(kernel, target)
     slots = {s: 3 * at + 2 for at, s in enumerate(program.symbols)}
     source = emit(kernel, slots, 8)
     assert len(source.wgsl) <= most_bytes, source.wgsl

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from webrelax.compiler.symbolic import Var
+from webrelax.compiler.target import WEBGPU
 from webrelax.compiler.tir import MAX, Literal, ProgramBuilder, Select, exp, less_equal
 
 from .conftest import Check
@@ -80,3 +83,19 @@ def test_sum_over_two_axes(check: Check) -> None:
     b = ProgramBuilder("sum2")
     x = b.input("x", (5, N, 6), "f32")
     check(b.finish(b.reduce("y", (N,), (5, 6), lambda i, a, c: x[a, i, c])), [[1], [33], [128]], rule="dots")
+
+
+@pytest.mark.parametrize("threads", [1, 256, 700, 2048, 1 << 16])
+@pytest.mark.parametrize(("rows", "columns"), [(300, 576), (2100, 64)])
+def test_any_number_of_threads(check: Check, rows: int, columns: int, threads: int) -> None:
+    """However outputs and sums are divided among threads."""
+    target = replace(WEBGPU, parallel_threads=threads)
+    b = ProgramBuilder("gemv")
+    x = b.input("x", (1, columns), "f32")
+    _, w = nibbles(b, rows, columns)
+    y = b.reduce("y", (1, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k])
+    check(b.finish(y), given={"w": lambda s: nibble_words(rows, columns)}, rule="dots", target=target)
+    b = ProgramBuilder("transposed")
+    x, w = b.input("x", (1, columns), "f32"), b.input("w", (columns, rows), "f32")
+    y = b.reduce("y", (1, rows), (columns,), lambda i, o, k: x[i, k] * w[k, o])
+    check(b.finish(y), rule="dots", target=target)

@@ -82,7 +82,7 @@ def test_limits() -> None:
     left, right = b.input("x", (1, 64), "f32"), b.input("w", (64, 64), "f32")
     product = b.reduce("y", (1, 64), (64,), lambda i, o, k: left[i, k] * right[o, k])
     with pytest.raises(WebrelaxError, match="workgroup memory"):
-        schedule(b.finish(product), Target(workgroup_memory=128))
+        schedule(b.finish(product), Target(workgroup_memory=64))
 
 
 def test_the_text_is_the_same_every_time() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,12 @@ from webrelax.compiler.schedule import rule_for
 from webrelax.compiler.symbolic import Expr, Var
 from webrelax.compiler.tir import MAX, Program, ProgramBuilder, exp
 
-from .conftest import Check
+from .conftest import Array, Check
 from .models import Weight, byte_words, floats, nibble_words, nibbles, signed_bytes
 
 N = Var("n", 1, 128)
 EDGES = [[1], [31], [33], [128]]
-DATA = {
+DATA: dict[Weight, Callable[[int, int, int], Array]] = {
     nibbles: nibble_words,
     signed_bytes: byte_words,
     floats: lambda r, k, seed: np.random.default_rng(seed).random((r, k), np.float32) * 0.02,
@@ -64,10 +66,7 @@ def test_three_products_and_one_of_them_as_a_result(check: Check) -> None:
     b = ProgramBuilder("three")
     x = b.input("x", (N, 64), "f32")
     weights = [b.input(f"w{i}", (40, 64), "f32") for i in range(3)]
-    parts = [
-        b.reduce(f"p{i}", (N, 40), (64,), lambda i, o, k, w=w: w[o, k] * x[i, k])  # type: ignore[misc]
-        for i, w in enumerate(weights)
-    ]
+    parts = [b.reduce(f"p{i}", (N, 40), (64,), lambda i, o, k, w=w: w[o, k] * x[i, k]) for i, w in enumerate(weights)]
     y = b.compute(
         "y", (N, 5, 8), lambda i, h, d: parts[0][i, h * 8 + d] * parts[1][i, h * 8 + d] + parts[2][i, h * 8 + d]
     )

@@ -27,7 +27,7 @@ class Attention:
     heads: int = 4
     kv_heads: int = 2
     size: int = 64
-    capacity: int = 200
+    capacity: int = 520
     sequences: int = 1
     window: int = 0
     softcap: float = 0.0

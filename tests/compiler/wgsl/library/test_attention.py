@@ -48,14 +48,14 @@ def check(case: Attention, past: int, tokens: int) -> None:
     np.testing.assert_allclose(actual, case.expected(inputs), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("past", "tokens"), [(0, 1), (0, 2), (62, 63), (0, 64), (127, 65), (72, 128)])
+@pytest.mark.parametrize(("past", "tokens"), [(0, 1), (0, 2), (62, 63), (0, 64), (127, 65), (392, 128)])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_prefill(name: str, past: int, tokens: int) -> None:
     assert kernel_names(compiled(VARIANTS[name])) == PREFILL
     check(VARIANTS[name], past, tokens)
 
 
-@pytest.mark.parametrize("past", [0, 1, 31, 127, 128, 199])
+@pytest.mark.parametrize("past", [0, 1, 63, 255, 256, 519])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_decode(name: str, past: int) -> None:
     case = replace(VARIANTS[name], tokens=1)
@@ -66,7 +66,7 @@ def test_decode(name: str, past: int) -> None:
 @pytest.mark.parametrize("tokens", [None, 1])
 def test_every_length(tokens: int | None) -> None:
     case = Attention(tokens, heads=6, size=32, capacity=300, window=40)
-    for length in (*range(1, 72), *range(120, 136), *range(250, 262), 299, 300):
+    for length in (*range(1, 72), *range(126, 131), *range(250, 262), 299, 300):
         check(case, length - 1, 1)
 
 
@@ -117,10 +117,11 @@ def test_the_parts_of_a_split_are_planned_like_any_tensor() -> None:
     """Relax, W1: the workspace is at graph level, as large as the bound of the length asks for."""
     case = Attention(1, heads=9, kv_heads=3, capacity=2048)
     executable = compiled(case)
-    parts = 2048 // 128
+    parts = 2048 // 256
     places = [b.places for b in executable.module.functions["f"].body.bindings if b.places]
-    assert [place.size for place in places[0]] == [parts * 9 * 4, parts * 9 * 64 * 4]
-    assert executable.bytes_of("storage") >= sum(place.size for place in places[0])
+    sizes = [parts * 9 * 4, parts * 9 * 64 * 4]
+    assert [place.size for place in places[0]] == sizes
+    assert executable.bytes_of("storage") >= sum(sizes)
 
 
 @pytest.mark.parametrize("case", [Attention(size=30), Attention(size=260), Attention(1, size=2)])
