@@ -22,7 +22,7 @@ class Target:
     offset_alignment: int = 256
     # A kernel makes no more threads than this out of one that has enough of them: a thread with more to do loads less.
     parallel_threads: int = 2048
-    # How many products of four numbers a loop's body holds at most: more need fewer loads, but text and time to compile.
+    # How many products of four numbers a loop body holds at most: more need fewer loads, but more text to compile.
     unrolled_products: int = 16
 
 

@@ -35,19 +35,20 @@ from .expr import (
 class BlockBuilder:
     """Collects bindings of one block. Names get a number where they would repeat."""
 
-    def __init__(self, taken: dict[str, int] | None = None, variables: frozenset[Var] = frozenset()) -> None:
-        # Each name in use, with the last number that was tried behind it.
-        self._taken = taken if taken is not None else {}
+    def __init__(self, taken: set[str] | None = None, variables: frozenset[Var] = frozenset()) -> None:
+        self._taken = taken if taken is not None else set()
+        self._last: dict[str, int] = {}  # the number that each repeated name got last
         self._variables = variables
         self._bindings: list[Binding] = []
 
     def fresh(self, hint: str) -> str:
         """An unused name, `hint` itself if it is free."""
-        name = hint
+        name, number = hint, self._last.get(hint, 0)
         while name in self._taken:
-            self._taken[hint] += 1
-            name = f"{hint}_{self._taken[hint]}"
-        self._taken[name] = 0
+            number += 1
+            name = f"{hint}_{number}"
+        self._last[hint] = number
+        self._taken.add(name)
         return name
 
     def emit(self, value: Value, hint: str = "v") -> Name:

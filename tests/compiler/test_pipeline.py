@@ -15,7 +15,7 @@ from webrelax.compiler.frontend.llama import Llama, LlamaConfig
 from webrelax.compiler.ir import Constant, FunctionBuilder, Module, ModuleBuilder, ShapeValue, Tensor, print_module
 from webrelax.compiler.pipeline import compile, lower
 from webrelax.compiler.quantize import FORMATS
-from webrelax.compiler.symbolic import Var
+from webrelax.compiler.symbolic import Var, as_expr
 from webrelax.compiler.vm import encode
 
 CONFIG = LlamaConfig(
@@ -136,7 +136,7 @@ def test_a_tensor_above_the_binding_limit_is_refused() -> None:
     n = Var("n", 1, 1 << 20)
     b = FunctionBuilder("f")
     x = b.param("x", Tensor((n,), "f32"))
-    wide = b.op(ops.multiply, b.op(ops.reshape, x, ShapeValue((n, 1))), Constant("w", Tensor((1, 64), "f32")))
+    wide = b.op(ops.multiply, b.op(ops.reshape, x, ShapeValue((n, as_expr(1)))), Constant("w", Tensor((1, 64), "f32")))
     builder = ModuleBuilder()
     builder.add_function(b.finish(b.op(ops.row_sum, b.op(ops.softmax, wide))))
     with pytest.raises(WebrelaxError, match=r"268435456|134217728"):

@@ -363,6 +363,15 @@ def test_producers_go_into_an_append() -> None:
     assert_same(modules, CACHE_ARGS)
 
 
+def test_a_cache_that_is_computed_is_not_inlined_into_the_write_over_it() -> None:
+    b, cache, new, ids = cache_function()
+    zero = b.param("zero", i32(2))
+    after = b.op(ops.kv_append, b.op(ops.negate, cache), new, ids, zero)
+    modules = stages(module_of(b.finish(after)))
+    assert kernels(modules[-1]) == ["negate", "kv_append"]
+    assert_same(modules, CACHE_ARGS)
+
+
 def test_a_read_of_the_old_state_does_not_move_over_the_write() -> None:
     b, cache, new, ids = cache_function()
     zero = b.param("zero", i32(2))
