@@ -14,6 +14,7 @@ from .ir import Module, verify
 from .passes.dce import eliminate_dead_code
 from .passes.dispatch_library import Entry, dispatch_library
 from .passes.legalize import legalize
+from .passes.lift_workspace import lift_workspace
 from .passes.lower_shapes import lower_shapes
 from .passes.plan_memory import plan_memory, unplanned_bytes
 from .target import WEBGPU, Target
@@ -36,6 +37,7 @@ def passes(library: Sequence[Entry] = LIBRARY) -> tuple[Pass, ...]:
         Pass("fuse_ops", fuse_ops),
         Pass("fuse_tir", lambda module, _: fuse_tir(module)),
         Pass("merge_parallel", merge_parallel),
+        Pass("lift_workspace", lift_workspace),
         Pass("eliminate_dead_code", lambda module, _: eliminate_dead_code(module)),
         Pass("plan_memory", plan_memory),
         Pass("lower_shapes", lambda module, _: lower_shapes(module)),
