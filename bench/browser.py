@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from e2e.chromium import chromium
 from webrelax.packaging.reader import Bundle, open_bundle
 from webrelax.packaging.serve import serving
 from webrelax.packaging.text import Text
@@ -42,6 +41,10 @@ async ([model, prompt, tokens, repeat]) => {
 
 def measure(site: Path, prompt_tokens: int, new_tokens: int, repeat: int) -> dict[str, Any]:
     """One page load, a warm-up, then `repeat` runs."""
+    # At the end of the path: in front, the root's packaging/ would hide the library of that name.
+    sys.path.append(str(ROOT))
+    from e2e.chromium import chromium
+
     bundle = open_bundle(site)
     with serving(site) as url, chromium() as browser:
         page = browser.new_page()

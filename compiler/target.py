@@ -20,7 +20,7 @@ class Target:
     binding_size: int = 128 << 20
     buffer_size: int = 256 << 20
     offset_alignment: int = 256
-    # A kernel makes no more threads than this out of one that has enough of them: a thread with more to do loads less.
+    # As many threads keep a small GPU busy: a kernel that has them rather gives each more to do, which saves loads.
     parallel_threads: int = 2048
     # How many products of four numbers a loop body holds at most: more need fewer loads, but more text to compile.
     unrolled_products: int = 16

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
-from ..errors import WebrelaxError
 from ..ir import (
     Atom,
     Binding,
@@ -21,8 +19,9 @@ from ..ir import (
     splice,
     taken_names,
 )
-from ..schedule import schedule
 from ..schedule.contraction import contraction
+from ..schedule.dots import MOST_ACROSS
+from ..schedule.gemm import TALL, is_gemm
 from ..schedule.lower import product
 from ..symbolic import Expr, Var, as_expr, as_int, ceildiv, minimum, substitute, upper_bound
 from ..target import Target
@@ -103,25 +102,28 @@ def _item(block: BlockBuilder, value: Name, at: int, fields: Collection[Tensor])
 def parts_of(program: Program, target: Target) -> int:
     """In how many parts the sums of a program are computed; 1: as they are.
 
-    In parts where a sum has at least two times LEAST_PART positions and the program's kernel, at the bounds of its
-    symbols, has less than half the threads that the target wants (`parallel_threads`).
+    In parts where a thread would add up two times LEAST_PART positions or more, and the kernel, at the bounds of the
+    symbols, has less than half the threads that keep the target busy (`parallel_threads`). For a matrix of results a
+    thread has a tile of them; for few rows, MOST_ACROSS threads share each sum as it is.
     """
     sums = _sums(program)
     if not sums:
         return 1
     length = upper_bound(product(a.extent for a in sums[0].reduce))
-    if length is not None and length < 2 * LEAST_PART:
+    results = upper_bound(product(a.extent for a in sums[0].spatial))
+    if results is None:
         return 1
-    try:
-        kernel = schedule(program, target)
-    except WebrelaxError:
-        return 1
-    groups = upper_bound(product(kernel.grid))
-    return 1 if groups is None else parts_for(groups * prod(kernel.workgroup), length, target.parallel_threads)
+    if is_gemm(program):
+        return parts_for(results // (TALL * 4), length, target.parallel_threads)
+    own = None if length is None else length // MOST_ACROSS
+    return parts_for(results * MOST_ACROSS, own, target.parallel_threads)
 
 
 def parts_for(threads: int, length: int | None, wanted: int) -> int:
-    """As many parts, a power of two, as bring `threads` to the number wanted or just below, each long enough."""
+    """A power of two: as many parts as bring `threads` to the number wanted or just below, and leave each long enough.
+
+    `length` is how many positions a thread adds up now, None where that has no bound.
+    """
     parts = 1
     while parts < MOST_PARTS and threads * parts * 2 <= wanted and (length is None or length >= parts * 2 * LEAST_PART):
         parts *= 2

@@ -1,8 +1,9 @@
 """Rules that turn a tensor program into a kernel."""
 
-from .kernel import Binding, Kernel, merge_bindings
+from .kernel import Binding, Kernel
 from .limits import check_bindings, check_limits
 from .optimize import optimize
+from .rewrite import merge_bindings
 from .rules import RULES, can_combine, rule_for, schedule
 
 __all__ = [

@@ -16,8 +16,9 @@ from ..target import Target
 from ..tir import Program, Scalar
 from .body import Body, below
 from .components import components
-from .kernel import GROUP, Binding, Block, Kernel, Shared, map_block, rebuild, rename_memory
+from .kernel import GROUP, Binding, Block, Kernel, Shared
 from .lower import launch, product
+from .rewrite import map_block, rebuild, rename_memory
 from .walk import names_in, own_expressions, statements
 
 Schedule = Callable[[Program, Target], Kernel]
@@ -34,7 +35,11 @@ def schedule_beside(program: Program, target: Target, schedule: Schedule) -> Ker
     Raises WebrelaxError where they cannot have workgroups of one size.
     """
     parts = components(program)
-    share = replace(target, unrolled_products=max(1, target.unrolled_products // len(parts)))
+    share = replace(
+        target,
+        unrolled_products=max(1, target.unrolled_products // len(parts)),
+        parallel_threads=max(1, target.parallel_threads // len(parts)),
+    )
     kernels = _of_one_size(parts, share, schedule)
     body = Body({name for kernel in kernels for name in names_in(kernel)})
     totals = [product(kernel.grid) for kernel in kernels]

@@ -9,7 +9,8 @@ from ..symbolic import Expr, Opaque, Var, as_expr, as_int, lower_bound, upper_bo
 from ..tir import Compare, Index, Reducer, Scalar, Select
 from ..tir import maximum as scalar_maximum
 from ..tir import minimum as scalar_minimum
-from .kernel import Assign, Barrier, Block, Element, For, If, Let, Local, Register, Shared, Statement, Store
+from .kernel import Assign, Barrier, Block, For, If, Let, Register, Shared, Statement, Store
+from .nodes import Element, Local
 
 
 class Body:

@@ -16,13 +16,15 @@ from ..target import Target
 from ..tir import Program, Reducer, Scalar
 from .body import Body, accumulate, below, combine, start
 from .contraction import Contraction, Term, contraction, finish_point, is_contiguous, runs
-from .kernel import Element, Kernel, Local, lane
+from .kernel import Kernel, lane
 from .limits import check_own_points
 from .linear import Run
 from .lower import finish, launch, product, taken_names, unflatten
+from .nodes import Element, Local
 
 ALONE, TOGETHER = 64, 32  # threads of a workgroup: those that wait for each other are better one SIMD group
 MOST_ACROSS = 16
+WORTH_A_THREAD = 1024  # products: fewer, and starting threads and waiting for them takes longer than the work
 
 
 def is_dots(program: Program) -> bool:
@@ -61,16 +63,19 @@ def _choose(found: Contraction, target: Target) -> _Shape:
     outputs = upper_bound(product(a.extent for a in found.axes)) or target.parallel_threads
     length = upper_bound(found.length)
     longest = target.parallel_threads if length is None else length
-    # The most outputs a thread with which all threads together still are as many as wanted.
+    wanted = max(1, min(outputs * longest * len(found.terms) // WORTH_A_THREAD, 8 * target.parallel_threads))
     most = min(MOST_ACROSS, power_of_two(longest // max(outer, 4)))
-    each = min(4, power_of_two(outputs * most // target.parallel_threads), power_of_two(outputs))
+    each = min(4, power_of_two(outputs * most // wanted), power_of_two(outputs))
     products = max(1, target.unrolled_products // len(found.terms))
     each = power_of_two(min(each // len(found.terms), products * 4 // inner))
     if inner == 4 and products >= each * 4 and (outer == 4 or outer % 16 == 0) and is_multiple_of(found.length, 16):
         # Where four positions are one word, four words are one load.
         inner, outer = 16, max(outer, 16)
-    across = min(most, power_of_two(target.parallel_threads * each * 4 // 3 // outputs))
-    threads = ALONE if across == 1 else TOGETHER
+    across = min(most, power_of_two(wanted * each * 4 // 3 // outputs))
+    chunks = None if length is None else -(-length // outer)
+    while chunks is not None and across > 1 and chunks * 4 < -(-chunks // across) * across * 3:
+        across //= 2  # too many threads would have nothing to do in the last round
+    threads = min(ALONE if across == 1 else TOGETHER, target.workgroup_invocations)
     width = upper_bound(found.axes[-1].extent) or threads * each
     if along_outputs:
         out = min(threads // across, power_of_two(2 * width // each - 1))

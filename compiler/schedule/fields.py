@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..symbolic import as_int
 from ..tir import Binary, Bitcast, Cast, Index, Literal, Scalar
-from .kernel import rebuild
+from .rewrite import rebuild
 
 HALF = 16  # bits of half a word: masks of its fields are no sign bits
 

@@ -16,9 +16,10 @@ from ..tir import Axis, Binary, Literal, Program, Scalar, scalar_variables
 from .body import Body, below
 from .contraction import Contraction, Term, contraction, finish_point, is_contiguous, runs
 from .fields import fields_in_place
-from .kernel import GROUP, Element, Kernel, Lane, Local, Matrix, MatrixProduct, Vector, lane
+from .kernel import GROUP, Kernel, lane
 from .limits import check_own_points
 from .lower import bounded, finish, product, taken_names, unflatten
+from .nodes import Element, Lane, Local, Matrix, MatrixProduct, Vector
 from .pack import pack
 
 TALL = 8  # a thread's rows
@@ -91,17 +92,18 @@ def schedule_gemm(program: Program, target: Target) -> Kernel:
     if len(mm.rights) == 1 and (points is None or points // (TALL * 8) >= target.parallel_threads // 2):
         blocks = 2
     columns = ACROSS * 4 * blocks
-    grid = (ceildiv(width, columns), ceildiv(height, DOWN * TALL), batches)
+    down = min(DOWN, target.workgroup_invocations // ACROSS)
+    grid = (ceildiv(width, columns), ceildiv(height, down * TALL), batches)
     body = Body(taken_names(program))
-    thread = lane(ACROSS * DOWN)
-    row0 = body.let_index("row0", (bounded(GROUP[1], grid[1]) * DOWN + thread // ACROSS) * TALL)
+    thread = lane(ACROSS * down)
+    row0 = body.let_index("row0", (bounded(GROUP[1], grid[1]) * down + thread // ACROSS) * TALL)
     quarter = body.let_index("quarter", bounded(GROUP[0], grid[0]) * (ACROSS * blocks) + thread % ACROSS)
     batch = _point(mm.batch, bounded(GROUP[2], batches))
     tile = _Tile(body, mm, batch, row0, quarter * 4, blocks)
     with body.when(below(row0, height), below(quarter * 4, width)):
         tile.multiply()
         tile.store(program, height, width)
-    return check_own_points(finish(program, body, ACROSS * DOWN, grid), program)
+    return check_own_points(finish(program, body, ACROSS * down, grid), program)
 
 
 def _last(extent: Expr) -> int | None:

@@ -6,27 +6,13 @@ moves out of an `If`.
 
 from __future__ import annotations
 
-from ..symbolic import Expr, Opaque, Var, variables
+from ..symbolic import Expr, Opaque, Var, map_opaque, variables
 from ..tir import Cast, Index, Literal, Load, Scalar, Unary
 from ..tir.scalar import opaque_loads
 from .body import Body
-from .kernel import (
-    Block,
-    Element,
-    For,
-    If,
-    Lane,
-    Let,
-    Local,
-    Register,
-    Statement,
-    Vector,
-    loaded,
-    map_block,
-    map_loads,
-    map_opaque,
-    rebuild,
-)
+from .kernel import Block, For, If, Let, Register, Statement
+from .nodes import Element, Lane, Local, Vector
+from .rewrite import loaded, map_block, map_loads, rebuild
 from .walk import defined, map_own, names_of, operands, own_scalars
 
 

@@ -28,7 +28,8 @@ from ..symbolic import (
 from ..tir import Scalar
 from ..tir.scalar import opaque_loads
 from .body import Body
-from .kernel import Block, For, If, Let, Statement, map_loads, rebuild
+from .kernel import Block, For, If, Let, Statement
+from .rewrite import map_loads, rebuild
 from .walk import defined, map_own, own_expressions
 
 

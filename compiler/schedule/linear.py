@@ -13,7 +13,7 @@ from ..tir import Binary, Literal, Scalar, scalar_variables, substitute_scalar
 from ..tir import nodes as all_nodes
 from .body import Body
 from .fields import fields_in_place
-from .kernel import Dot, Local, Vector
+from .nodes import Dot, Local, Vector
 from .pack import pack
 
 MOST_PRODUCTS = 3

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import WebrelaxError
-from ..symbolic import Const, Expr, Opaque, Var, as_expr, as_int, ceildiv, minimum, upper_bound
+from ..symbolic import Const, Expr, Opaque, Var, as_expr, as_int, ceildiv, map_opaque, minimum, upper_bound
 from ..target import Target
 from ..tir import Axis, Buffer, Index, Load, Program, Scalar, Stage, rebuild, substitute_scalar
 from .body import Body, below
-from .kernel import GROUP, Binding, Kernel, loaded, map_opaque, rename_memory
+from .kernel import GROUP, Binding, Kernel
+from .rewrite import loaded, rename_memory
 
 Reader = Callable[[tuple[Expr, ...]], Scalar]
 

@@ -9,7 +9,8 @@ from ..tir import Binary, Cast, Index, Literal, Scalar
 from .body import Body
 from .hoist import hoist
 from .indices import name_indices
-from .kernel import Block, Kernel, deep, map_block, map_loads
+from .kernel import Block, Kernel
+from .rewrite import deep, map_block, map_loads
 from .vectorize import vectorize
 from .walk import names_in
 

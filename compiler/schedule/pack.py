@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..tir import Binary, Bitcast, Cast, Scalar, Unary
-from .kernel import VECTORS, Vector
+from .nodes import VECTORS, Vector
 
 LANEWISE = ("add", "sub", "mul", "div", "and", "or", "xor")
 

@@ -13,9 +13,10 @@ from ..symbolic import Expr, maximum, substitute, upper_bound
 from ..target import Target
 from ..tir import Buffer, Program, Scalar, Stage
 from .body import Body, accumulate, below, start
-from .kernel import Kernel, Local, lane
+from .kernel import Kernel, lane
 from .limits import check_own_points
 from .lower import Values, at_point, finish, flatten, launch, product, taken_names, unflatten
+from .nodes import Local
 
 THREADS = 256
 

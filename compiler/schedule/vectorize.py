@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from ..symbolic import Expr, Opaque, as_int, is_multiple_of
 from ..tir import Load, Scalar
-from .kernel import VECTORS, Binding, Component, Kernel, Lane, Vector, deep, map_block
+from .kernel import Binding, Kernel
 from .lower import product
+from .nodes import VECTORS, Component, Lane, Vector
+from .rewrite import deep, map_block
 from .walk import loads_of, own_expressions, statements
 
 

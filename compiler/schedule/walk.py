@@ -7,29 +7,9 @@ from collections.abc import Iterator
 from ..symbolic import Expr, variables
 from ..tir import Index, Load, Scalar, children
 from ..tir.scalar import opaque_loads
-from .kernel import (
-    GROUP,
-    Assign,
-    Block,
-    Component,
-    Dot,
-    Element,
-    For,
-    If,
-    Kernel,
-    Lane,
-    Let,
-    Local,
-    Matrix,
-    MatrixProduct,
-    OnExpr,
-    OnScalar,
-    Register,
-    Statement,
-    Store,
-    Vector,
-    map_block,
-)
+from .kernel import GROUP, Assign, Block, For, If, Kernel, Let, Register, Statement, Store
+from .nodes import Component, Dot, Element, Lane, Local, Matrix, MatrixProduct, Vector
+from .rewrite import OnExpr, OnScalar, map_block
 
 
 def operands(node: Scalar) -> Iterator[Scalar]:

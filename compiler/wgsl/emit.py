@@ -6,19 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..errors import WebrelaxError
-from ..schedule.kernel import (
-    GROUP,
-    VECTORS,
-    Assign,
-    Barrier,
-    Block,
-    For,
-    If,
-    Kernel,
-    Let,
-    Register,
-    Store,
-)
+from ..schedule.kernel import GROUP, Assign, Barrier, Block, For, If, Kernel, Let, Register, Store
+from ..schedule.nodes import VECTORS
 from ..schedule.optimize import optimize
 from ..schedule.walk import own_expressions
 from ..symbolic import Var, as_int, variables

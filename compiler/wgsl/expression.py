@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ..schedule.kernel import Component, Dot, Element, Lane, Local, Matrix, MatrixProduct, Vector
+from ..schedule.nodes import Component, Dot, Element, Lane, Local, Matrix, MatrixProduct, Vector
 from ..symbolic import (
     Add,
     Const,

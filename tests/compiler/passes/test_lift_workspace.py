@@ -150,10 +150,13 @@ def test_thresholds() -> None:
     assert parts_for(threads=256, length=4096, wanted=2048) == 4  # parts of a thousand positions
     assert parts_for(threads=1025, length=8192, wanted=2048) == 1  # more than half of what is wanted
     assert parts_for(threads=1, length=None, wanted=2048) == 16
-    assert parts_of(matmul(1, 40, 4096), WEBGPU) == 2
-    assert parts_of(matmul(1, 4000, 4096), WEBGPU) == 1
-    assert parts_of(matmul(1, 40, 2047), WEBGPU) == 1
-    assert parts_of(matmul(1, 40, 4096), replace(WEBGPU, parallel_threads=8192)) == 4
+    assert parts_of(matmul(4, 40, 4096), WEBGPU) == 4
+    assert parts_of(matmul(N, 40, M + N), WEBGPU) == 4
+    assert parts_of(matmul(4, 40, 2047), WEBGPU) == 1
+    assert parts_of(matmul(64, 1024, 4096), WEBGPU) == 1
+    assert parts_of(matmul(64, 1024, 4096), replace(WEBGPU, parallel_threads=8192)) == 4
+    assert parts_of(matmul(1, 40, 4096), WEBGPU) == 1  # threads of one workgroup share it
+    assert parts_of(matmul(1, 40, 1 << 16), WEBGPU) == 2
 
 
 @pytest.mark.parametrize("rows", [1, Var("n", 1, 128)])
@@ -170,7 +173,7 @@ def test_sums_that_are_no_products_stay() -> None:
 
 def test_every_call_of_a_program_is_split() -> None:
     b = FunctionBuilder("f")
-    x, w, v = b.param("x", f32(1, 4096)), b.param("w", f32(16, 4096)), b.param("v", f32(16, 4096))
+    x, w, v = b.param("x", f32(8, 4096)), b.param("w", f32(16, 4096)), b.param("v", f32(16, 4096))
     y = b.op(ops.add, b.op(ops.softmax, b.op(ops.linear, x, w)), b.op(ops.softmax, b.op(ops.linear, x, v)))
     after = lift_workspace(fused(module_of(b.finish(y))), WEBGPU)
     verify(after)

@@ -20,14 +20,14 @@ M = Var("m", 0, 2047)
 EDGES = [[1], [31], [33], [128]]
 
 
-def projections(n: Expr | int) -> Program:
+def projections(n: Expr | int, columns: int = 96) -> Program:
     """Query, key and value: the value's weight has another format."""
     b = ProgramBuilder("projections")
-    x = b.input("x", (n, 96), "f32")
+    x = b.input("x", (n, columns), "f32")
     results = []
     for name, rows, weight in (("q", 96, nibbles), ("k", 32, nibbles), ("v", 32, signed_bytes)):
-        _, w = weight(b, rows, 96, f"w_{name}")
-        results.append(b.reduce(name, (n, rows), (96,), lambda i, o, k, w=w: x[i, k] * w[o, k]))
+        _, w = weight(b, rows, columns, f"w_{name}")
+        results.append(b.reduce(name, (n, rows), (columns,), lambda i, o, k, w=w: x[i, k] * w[o, k]))
     return b.finish(*results)
 
 
@@ -110,6 +110,7 @@ def test_what_overwrites_anothers_input_belongs_to_it() -> None:
 def test_what_can_be_combined() -> None:
     assert can_combine(projections(1), WEBGPU)
     assert not can_combine(projections(N), WEBGPU)  # three tiled products are too much text
-    assert not can_combine(projections(1), Target(workgroup_memory=64))
+    assert can_combine(projections(1, 1536), WEBGPU)
+    assert not can_combine(projections(1, 1536), Target(workgroup_memory=64))
     with pytest.raises(WebrelaxError, match="workgroup memory"):
-        schedule(projections(1), Target(workgroup_memory=64))
+        schedule(projections(1, 1536), Target(workgroup_memory=64))

@@ -79,8 +79,8 @@ def test_limits() -> None:
     with pytest.raises(WebrelaxError, match="is f16"):
         schedule(b.finish(b.compute("y", (8,), lambda i: x[i])))
     b = ProgramBuilder("gemv")
-    left, right = b.input("x", (1, 64), "f32"), b.input("w", (64, 64), "f32")
-    product = b.reduce("y", (1, 64), (64,), lambda i, o, k: left[i, k] * right[o, k])
+    left, right = b.input("x", (1, 4096), "f32"), b.input("w", (64, 4096), "f32")
+    product = b.reduce("y", (1, 64), (4096,), lambda i, o, k: left[i, k] * right[o, k])
     with pytest.raises(WebrelaxError, match="workgroup memory"):
         schedule(b.finish(product), Target(workgroup_memory=64))
 
