@@ -1,7 +1,7 @@
 """Times single kernels of a SmolLM2-sized model: `bench/kernels.py [--browser]`.
 
-Prints characters of WGSL, milliseconds to compile and for a dispatch, and GFLOP/s and GB/s of weights read from them; on
-this machine's Vulkan device or, with --browser, in Chromium, whose WebGPU runs in software unless a GPU is there.
+Prints characters of WGSL, milliseconds to compile and for a dispatch, and GFLOP/s and GB/s of weights read from them;
+on this machine's Vulkan device or, with --browser, in Chromium, whose WebGPU runs in software unless a GPU is there.
 """
 
 from __future__ import annotations
@@ -236,9 +236,8 @@ def main() -> None:
     for each, (compiled, best) in zip(given, times, strict=True):
         flops, bytes_read = 2 * each.products / best / 1e9, each.weight_bytes / best / 1e9
         text = len(each.source.wgsl)
-        print(
-            f"{each.title:<30}{each.rule:<8}{text:>6}{compiled * 1e3:>9.0f}{best * 1e3:>9.2f}{flops:>9.2f}{bytes_read:>7.2f}"
-        )
+        times = f"{compiled * 1e3:>9.0f}{best * 1e3:>9.2f}"
+        print(f"{each.title:<30}{each.rule:<8}{text:>6}{times}{flops:>9.2f}{bytes_read:>7.2f}")
 
 
 if __name__ == "__main__":
