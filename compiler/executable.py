@@ -22,7 +22,7 @@ class DeviceBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A tensor or shape of a function's signature; dimensions are numbers or names of variables.
+    """A tensor or shape of a function's signature; dimensions are numbers or expressions, most a single variable.
 
     A tensor has an element type and lies at `offset` of a buffer; a shape (dtype None) has no memory (buffer -1).
     """
@@ -36,13 +36,19 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class EntryPoint:
-    """A function that the host calls: its place in the bytecode, its signature and the bounds of its variables."""
+    """A function that the host calls: its place in the bytecode, its signature and the bounds of its variables.
+
+    `slots` says what each slot of its table row holds: the dimensions of results are among them. `captured`: every
+    call makes the same dispatches with the same buffers.
+    """
 
     name: str
     index: int
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
     variables: Mapping[str, tuple[int, int]]
+    slots: tuple[str, ...] = ()
+    captured: bool = False
 
 
 @dataclass(frozen=True, slots=True)

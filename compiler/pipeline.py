@@ -11,8 +11,10 @@ from .fusion.fuse_ops import fuse_ops
 from .fusion.fuse_tir import fuse_tir
 from .fusion.merge_parallel import merge_parallel
 from .ir import Module, verify
+from .passes.capture import capture
 from .passes.dce import eliminate_dead_code
 from .passes.dispatch_library import Entry, dispatch_library
+from .passes.inline_calls import inline_calls
 from .passes.legalize import legalize
 from .passes.lift_workspace import lift_workspace
 from .passes.lower_shapes import lower_shapes
@@ -30,8 +32,9 @@ class Pass:
 
 
 def passes(library: Sequence[Entry] = LIBRARY) -> tuple[Pass, ...]:
-    """All passes, with the table of routines that the first one looks operators up in."""
+    """All passes, with the table of routines that dispatch_library looks operators up in."""
     return (
+        Pass("inline_calls", lambda module, _: inline_calls(module)),
         Pass("dispatch_library", lambda module, target: dispatch_library(module, target, library)),
         Pass("legalize", lambda module, _: legalize(module)),
         Pass("fuse_ops", fuse_ops),
@@ -40,6 +43,7 @@ def passes(library: Sequence[Entry] = LIBRARY) -> tuple[Pass, ...]:
         Pass("lift_workspace", lift_workspace),
         Pass("eliminate_dead_code", lambda module, _: eliminate_dead_code(module)),
         Pass("plan_memory", plan_memory),
+        Pass("capture", lambda module, _: capture(module)),
         Pass("lower_shapes", lambda module, _: lower_shapes(module)),
     )
 

@@ -59,6 +59,7 @@ _RECORDS = (
     ir.MakeTuple,
     ir.GetItem,
     ir.MatchCast,
+    ir.TensorToShape,
     ir.If,
     ir.Place,
     ir.Binding,

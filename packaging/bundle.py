@@ -127,6 +127,8 @@ def _function(entry: EntryPoint) -> dict[str, Any]:
         "arguments": [_argument(a) for a in entry.arguments],
         "results": [_argument(a) for a in entry.results],
         "variables": {name: list(bounds) for name, bounds in entry.variables.items()},
+        "slots": entry.slots,
+        "captured": entry.captured,
     }
 
 

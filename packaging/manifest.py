@@ -37,7 +37,14 @@ MANIFEST = {
     ],
     "binding_sets": [[(_COUNT, _COUNT, Whole(4, 2**32))]],
     "functions": Each(
-        {"index": _COUNT, "arguments": [_ARGUMENT], "results": [_ARGUMENT], "variables": Each((_COUNT, _COUNT))}
+        {
+            "index": _COUNT,
+            "arguments": [_ARGUMENT],
+            "results": [_ARGUMENT],
+            "variables": Each((_COUNT, _COUNT)),
+            "slots": [str],
+            "captured": bool,
+        }
     ),
     "memory": Each(_COUNT),
 }

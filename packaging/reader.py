@@ -80,6 +80,8 @@ class Bundle:
                 tuple(map(_argument, f["arguments"])),
                 tuple(map(_argument, f["results"])),
                 {v: (low, high) for v, (low, high) in f["variables"].items()},
+                tuple(f["slots"]),
+                f["captured"],
             )
             for name, f in self.manifest["functions"].items()
         }

@@ -1,9 +1,11 @@
 /**
  * Runs the functions of a bundle: one VM call a step gives a command stream, which becomes one command buffer.
- * Bind groups are made once; a step writes its inputs and the symbol table.
+ * A step writes its inputs and the symbol table. Where a function needs a value that the GPU computes, the VM suspends,
+ * the value is read back, and the VM goes on: one command buffer more. Calls must not overlap.
  */
+import { Dispatches, parse } from "./dispatches.js";
 import { WebrelaxError, messageOf } from "./errors.js";
-import { COMMAND, COMMAND_WORDS } from "./vm_constants.js";
+import { COMMAND, STATUS } from "./vm_constants.js";
 
 /**
  * @typedef {import("./manifest.js").Manifest} Manifest
@@ -11,13 +13,16 @@ import { COMMAND, COMMAND_WORDS } from "./vm_constants.js";
  * @typedef {import("./device.js").Device} Device
  * @typedef {import("./pipelines.js").Pipelines} Pipelines
  * @typedef {{status: number, commands: Uint32Array, table: Int32Array}} CallResult
- * @typedef {{call(index: number, args: Int32Array, firstRow: number, rows: number): CallResult}} VM
+ * @typedef {{call(index: number, args: Int32Array, firstRow: number, rows: number): CallResult,
+ *   resume(value: number): CallResult}} VM
  * @typedef {Record<string, number>} Variables values of the symbolic dimensions
+ * @typedef {Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer>} Values by the result's element type
  */
 
 export class Executor {
-  /** @type {(GPUBindGroup | undefined)[][]} bind group of [layout][set] */
-  #groups;
+  #dispatches;
+  /** Whether captured functions are replayed. */
+  replay = true;
   /** @type {Map<number, GPUBuffer>} read-back buffers by size */
   #staging = new Map();
 
@@ -34,13 +39,13 @@ export class Executor {
     this.vm = vm;
     this.buffers = buffers;
     this.pipelines = pipelines;
-    this.#groups = pipelines.layouts.map(() => []);
     const { row_bytes, rows } = manifest.table;
     this.table = device.gpu.createBuffer({
       label: "symbol table",
       size: row_bytes * rows,
       usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
     });
+    this.#dispatches = new Dispatches(device, manifest, buffers, pipelines, this.table);
   }
 
   /**
@@ -49,29 +54,35 @@ export class Executor {
    * @param {Variables} variables
    * @param {Record<string, Int32Array>} inputs data of the arguments that have memory
    * @param {string | null} [result] the result to read back
-   * @returns {Promise<Float32Array<ArrayBuffer> | null>} that result; resolves once it is on the host
+   * @returns {Promise<Values | null>} that result; resolves once it is on the host
    */
   async run(name, variables, inputs, result = null) {
     this.device.check();
     const entry = this.manifest.functions[name];
-    const { commands, table } = this.#call(name, variables);
-    const { queue } = this.device.gpu;
+    let step = this.#call(name, variables);
     this.#writeInputs(entry, inputs);
-    queue.writeBuffer(this.table, 0, this.#tableImage(table));
-    const encoder = this.device.gpu.createCommandEncoder({ label: name });
-    this.#encode(encoder, commands);
+    while (step.status === STATUS.SUSPENDED) step = this.#resume(name, await this.#readValue(name, step));
+    const encoder = this.#encode(name, step);
     if (result === null) {
-      queue.submit([encoder.finish()]);
+      this.#submit(encoder);
       return null;
     }
     const found = entry.results.find((candidate) => candidate.name === result);
     if (!found)
       throw new WebrelaxError("format", `Function "${name}" has no result "${result}": build the site again.`);
-    const bytes = found.shape.reduce((/** @type {number} */ n, d) => n * dimension(d, variables, name), 4);
-    const staging = this.#stagingBuffer(bytes);
-    encoder.copyBufferToBuffer(this.buffers[found.buffer], found.offset, staging, 0, bytes);
-    queue.submit([encoder.finish()]);
-    return this.#map(staging, bytes);
+    // A dimension may be what the GPU computed: the table has it.
+    const known = { ...Object.fromEntries(entry.slots.map((slot, at) => [slot, step.table[at]])), ...variables };
+    const bytes = found.shape.reduce((/** @type {number} */ n, d) => n * dimension(d, known, name), 4);
+    if (bytes === 0) {
+      this.#submit(encoder);
+      return asArray(found.dtype, new ArrayBuffer(0));
+    }
+    return asArray(found.dtype, await this.#read(encoder, found.buffer, found.offset, bytes));
+  }
+
+  /** Puts another buffer in the place of one. @param {number} index @param {GPUBuffer} buffer */
+  replaceBuffer(index, buffer) {
+    this.#dispatches.replaceBuffer(index, buffer);
   }
 
   /** Waits until the GPU has done everything submitted so far. */
@@ -95,12 +106,53 @@ export class Executor {
   #call(name, variables) {
     const entry = this.manifest.functions[name];
     const args = entry.arguments.flatMap(({ shape }) => shape.map((d) => dimension(d, variables, name)));
-    try {
-      return this.vm.call(entry.index, Int32Array.from(args), 0, this.manifest.table.rows);
-    } catch (error) {
-      if (error instanceof WebrelaxError) throw error;
-      throw new WebrelaxError("format", `The call of "${name}" was refused: ${messageOf(error)}`, { cause: error });
-    }
+    return refusable(name, () => this.vm.call(entry.index, Int32Array.from(args), 0, this.manifest.table.rows));
+  }
+
+  /** @param {string} name @param {number} value */
+  #resume(name, value) {
+    return refusable(name, () => this.vm.resume(value));
+  }
+
+  /**
+   * Does what a suspended call has given so far, and reads the value that it waits for.
+   * @param {string} name
+   * @param {CallResult} step
+   */
+  async #readValue(name, step) {
+    const read = [...parse(step.commands)].at(-1);
+    if (read?.op !== COMMAND.READ)
+      throw new WebrelaxError("format", `Function "${name}" waits for nothing: build the site again.`);
+    const bytes = await this.#read(this.#encode(name, step), read.buffer, read.offset, 4);
+    return new Int32Array(bytes)[0];
+  }
+
+  /** Writes the table and encodes the commands. @param {string} name @param {CallResult} step */
+  #encode(name, { commands, table }) {
+    this.device.gpu.queue.writeBuffer(this.table, 0, this.#tableImage(table));
+    const encoder = this.device.gpu.createCommandEncoder({ label: name });
+    if (this.replay && this.manifest.functions[name].captured) this.#dispatches.replay(encoder, name, commands);
+    else this.#dispatches.encode(encoder, commands);
+    return encoder;
+  }
+
+  /** @param {GPUCommandEncoder} encoder */
+  #submit(encoder) {
+    this.device.gpu.queue.submit([encoder.finish()]);
+  }
+
+  /**
+   * Submits, and gives bytes of a buffer once they are there.
+   * @param {GPUCommandEncoder} encoder
+   * @param {number} buffer
+   * @param {number} offset
+   * @param {number} bytes
+   */
+  async #read(encoder, buffer, offset, bytes) {
+    const staging = this.#stagingBuffer(bytes);
+    encoder.copyBufferToBuffer(this.buffers[buffer], offset, staging, 0, bytes);
+    this.#submit(encoder);
+    return this.#map(staging, bytes);
   }
 
   /** The VM's rows, each at the stride that dynamic offsets need. @param {Int32Array} table */
@@ -136,42 +188,6 @@ export class Executor {
     }
   }
 
-  /** @param {GPUCommandEncoder} encoder @param {Uint32Array} commands */
-  #encode(encoder, commands) {
-    /** @type {GPUComputePassEncoder | null} */
-    let pass = null;
-    for (const command of parse(commands)) {
-      if (command.op === COMMAND.COPY) {
-        pass?.end();
-        pass = null;
-        const { source, sourceOffset, target, targetOffset, bytes } = command;
-        encoder.copyBufferToBuffer(this.buffers[source], sourceOffset, this.buffers[target], targetOffset, bytes);
-        continue;
-      }
-      pass ??= encoder.beginComputePass();
-      pass.setPipeline(this.pipelines.of(command.kernel));
-      pass.setBindGroup(0, this.#group(this.pipelines.layoutOf(command.kernel), command.set), [
-        command.row * this.manifest.table.row_bytes,
-      ]);
-      pass.dispatchWorkgroups(...command.grid);
-    }
-    pass?.end();
-  }
-
-  /** @param {number} layout @param {number} set */
-  #group(layout, set) {
-    return (this.#groups[layout][set] ??= this.device.gpu.createBindGroup({
-      layout: this.pipelines.layouts[layout],
-      entries: [
-        { binding: 0, resource: { buffer: this.table, size: this.manifest.table.used_bytes } },
-        ...this.manifest.binding_sets[set].map(([buffer, offset, size], index) => ({
-          binding: index + 1,
-          resource: { buffer: this.buffers[buffer], offset, size },
-        })),
-      ],
-    }));
-  }
-
   /** @param {number} bytes */
   #stagingBuffer(bytes) {
     let buffer = this.#staging.get(bytes);
@@ -197,7 +213,7 @@ export class Executor {
     }
     let copy;
     try {
-      copy = new Float32Array(staging.getMappedRange(0, bytes).slice(0));
+      copy = staging.getMappedRange(0, bytes).slice(0);
     } finally {
       staging.unmap(); // or every later submission that writes to it would be refused
     }
@@ -217,26 +233,17 @@ function dimension(d, variables, name) {
   throw new WebrelaxError("format", `Function "${name}" has an unknown variable "${d}": build the site again.`);
 }
 
-/**
- * @typedef {{op: 1, kernel: number, set: number, grid: [number, number, number], row: number}} Dispatch
- * @typedef {{op: 2, source: number, sourceOffset: number, target: number, targetOffset: number, bytes: number}} Copy
- */
+/** @param {string} dtype @param {ArrayBuffer} bytes @returns {Values} */
+function asArray(dtype, bytes) {
+  return dtype === "i32" ? new Int32Array(bytes) : new Float32Array(bytes);
+}
 
-/** @param {Uint32Array} words @returns {Generator<Dispatch | Copy, void>} the commands before END */
-function* parse(words) {
-  for (let at = 0; ;) {
-    const op = words[at];
-    if (op === COMMAND.DISPATCH) {
-      const [kernel, set, x, y, z, row] = words.subarray(at + 1, at + 7);
-      yield { op: COMMAND.DISPATCH, kernel, set, grid: [x, y, z], row };
-    } else if (op === COMMAND.COPY) {
-      const [source, sourceOffset, target, targetOffset, bytes] = words.subarray(at + 1, at + 6);
-      yield { op: COMMAND.COPY, source, sourceOffset, target, targetOffset, bytes };
-    } else if (op === COMMAND.END) {
-      return;
-    } else {
-      throw new WebrelaxError("format", `The command stream has an unknown command ${op}: build the site again.`);
-    }
-    at += COMMAND_WORDS[op];
+/** @param {string} name @param {() => CallResult} call */
+function refusable(name, call) {
+  try {
+    return call();
+  } catch (error) {
+    if (error instanceof WebrelaxError) throw error;
+    throw new WebrelaxError("format", `The call of "${name}" was refused: ${messageOf(error)}`, { cause: error });
   }
 }

@@ -10,7 +10,7 @@
  * @typedef {{name: string, dtype?: string, shape: (number | string)[], buffer?: number, offset?: number}} Argument
  * @typedef {{name: string, dtype: string, shape: (number | string)[], buffer: number, offset: number}} Result
  * @typedef {{index: number, arguments: Argument[], results: Result[],
- *   variables: Record<string, [lower: number, upper: number]>}} FunctionEntry
+ *   variables: Record<string, [lower: number, upper: number]>, slots: string[], captured: boolean}} FunctionEntry
  * @typedef {{name: string, entry: string, wgsl: string, workgroup: number[], access: string[]}} Kernel
  * @typedef {{
  *   format: number, webrelax: string, name: string,

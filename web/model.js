@@ -6,7 +6,7 @@ import { WebrelaxError, throwIfAborted } from "./errors.js";
  * @typedef {import("./executor.js").Variables} Variables
  * @typedef {{
  *   run(name: string, variables: Variables, inputs: Record<string, Int32Array>, result?: string | null):
- *     Promise<Float32Array<ArrayBuffer> | null>,
+ *     Promise<import("./executor.js").Values | null>,
  *   idle(): Promise<void>}} Runner what the model needs of an executor
  */
 
@@ -78,7 +78,7 @@ export class Model {
     // Whatever happens inside run, slots from m on may be half written: they count only once it has returned.
     const logits = await this.runner.run(name, { n, m }, inputs, wantLogits ? "logits" : null);
     this.#cached.push(...tokens);
-    return logits;
+    return /** @type {Float32Array<ArrayBuffer> | null} */ (logits);
   }
 }
 

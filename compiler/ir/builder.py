@@ -9,7 +9,7 @@ from typing import Any
 
 from ..symbolic import Var
 from ..tir import Program
-from .annotations import Annotation, Callable, Tensor, dimensions, erase_variables
+from .annotations import Annotation, Callable, Tensor, annotation_variables, dimensions, erase_variables
 from .deduce import deduce
 from .expr import (
     Atom,
@@ -123,8 +123,11 @@ def rewrite_bindings(block: Block, change: Function_[[Binding], Iterable[Binding
 
 
 def taken_names(function: Function) -> set[str]:
-    """Every name that a function binds."""
-    return {p.name for p in function.params} | {b.name.name for b in all_bindings(function.body)}
+    """Every name that a function binds, those of symbolic variables included."""
+    names = (*function.params, *(b.name for b in all_bindings(function.body)))
+    casts = (b.value for b in all_bindings(function.body))
+    annotations = (*(n.annotation for n in names), *(c.annotation for c in casts if isinstance(c, MatchCast)))
+    return {n.name for n in names} | {v.name for a in annotations for v in annotation_variables(a)}
 
 
 class FunctionBuilder(BlockBuilder):

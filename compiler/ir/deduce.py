@@ -31,6 +31,7 @@ from .expr import (
     MatchCast,
     Name,
     ShapeValue,
+    TensorToShape,
     Value,
 )
 
@@ -55,6 +56,8 @@ def deduce(value: Value) -> Annotation:
             return _field(inner.annotation, index, str(inner))
         case MatchCast(_, annotation):
             return annotation
+        case TensorToShape(inner):
+            return _as_shape(inner.annotation, str(inner))
         case If(condition, then, orelse):
             _check_condition(condition.annotation, str(condition))
             return join(then.result.annotation, orelse.result.annotation)
@@ -70,6 +73,15 @@ def _field(annotation: Annotation, index: int, name: str) -> Annotation:
                 raise ValueError(f"{name} has {len(fields)} fields, there is no field {index}")
             return fields[index]
     raise ValueError(f"{name} is no tuple, it is {annotation}")
+
+
+def _as_shape(annotation: Annotation, name: str) -> Annotation:
+    match annotation:
+        case Object():
+            return Shape()
+        case Tensor(dtype=None | "i32", ndim=None | 1):
+            return Shape(ndim=None if annotation.shape is None else as_int(annotation.shape[0]))
+    raise ValueError(f"{name} must be an i32 tensor of rank 1, not {annotation}")
 
 
 def _check_condition(annotation: Annotation, name: str) -> None:

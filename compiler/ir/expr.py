@@ -146,10 +146,21 @@ class GetItem:
 
 @dataclass(frozen=True, slots=True)
 class MatchCast:
-    """Asserts a finer annotation, checked when the program runs; its unbound variables are bound by it."""
+    """Asserts a finer annotation, checked when the program runs; its unbound variables are bound by it.
+
+    A message of the check names the binding, or what `about` says instead: "subfn: argument x".
+    """
 
     value: Atom
     annotation: Annotation
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorToShape:
+    """The integers of an i32 tensor of rank 1 as a shape: what only running the program tells becomes a dimension."""
+
+    value: Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +173,7 @@ class If:
 
 
 ProgramCall = CallTIR | CallLibrary
-Value = Atom | Call | CallTIR | CallLibrary | CallFunction | MakeTuple | GetItem | MatchCast | If
+Value = Atom | Call | CallTIR | CallLibrary | CallFunction | MakeTuple | GetItem | MatchCast | TensorToShape | If
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +213,7 @@ class Function:
     `consumed` pairs (parameter index, result index): the parameter's memory is overwritten and that result carries it
     on. `requires` lists (a, b) with a <= b, checked at entry beside the bounds of the variables. `fused` marks a group
     made by fuse_ops. `slots` maps each symbolic expression that the function needs to an entry of the integer table,
-    once shapes are lowered.
+    once shapes are lowered. `captured`: every call makes the same dispatches, which a run time may replay.
     """
 
     name: str
@@ -213,6 +224,7 @@ class Function:
     requires: tuple[tuple[Expr, Expr], ...] = ()
     fused: bool = False
     slots: tuple[Expr, ...] = ()
+    captured: bool = False
 
     @property
     def results(self) -> tuple[Annotation, ...]:
@@ -248,7 +260,7 @@ def atoms(value: Value) -> tuple[Atom, ...]:
             return (callee, *args)
         case MakeTuple(fields):
             return fields
-        case GetItem(v, _) | MatchCast(v, _):
+        case GetItem(v, _) | MatchCast(v, _) | TensorToShape(v):
             return (v,)
         case If(condition):
             return (condition,)
@@ -269,8 +281,8 @@ def map_atoms(value: Value, change: Function_[[Atom], Atom]) -> Value:
             return MakeTuple(tuple(map(change, fields)))
         case GetItem(v, index):
             return GetItem(change(v), index)
-        case MatchCast(v, annotation):
-            return MatchCast(change(v), annotation)
+        case MatchCast(v) | TensorToShape(v):
+            return replace(value, value=change(v))
         case If(condition, then, orelse):
             return If(change(condition), _map_block(then, change), _map_block(orelse, change))
     return change(value)

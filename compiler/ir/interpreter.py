@@ -36,6 +36,7 @@ from .expr import (
     Name,
     Place,
     ShapeValue,
+    TensorToShape,
     Value,
     all_bindings,
 )
@@ -165,7 +166,7 @@ class _Frame:
         match value:
             case Call(op, args, attributes):
                 if op.expand is not None:
-                    return self.block(expand_call(value, set(self.values)))
+                    return self.block(expand_call(value, {*self.values, *(v.name for v in self.env)}))
                 if op.lower is None:
                     raise NotImplementedError(f"{op.name} has no lowering to a tensor program")
                 program = op.lower(tuple(a.annotation for a in args), dict(attributes))
@@ -185,10 +186,12 @@ class _Frame:
                 return tuple(map(self.atom, fields))
             case GetItem(inner, index):
                 return self.atom(inner)[index]
-            case MatchCast(inner, annotation):
+            case MatchCast(inner, annotation, about):
                 result = self.atom(inner)
-                self.match([(binding.name.name, annotation, result)])
+                self.match([(about or binding.name.name, annotation, result)])
                 return result
+            case TensorToShape(inner):
+                return tuple(self.atom(inner).tolist())
             case If(condition, then, orelse):
                 return self.block(then if int(self.atom(condition).reshape(())) else orelse)
         return self.atom(value)

@@ -19,6 +19,7 @@ from .expr import (
     If,
     Module,
     ProgramCall,
+    TensorToShape,
     Value,
     atoms,
 )
@@ -130,4 +131,4 @@ def _operands(value: Value) -> tuple[Atom, ...]:
     """What a value looks into when it is computed, as `value_args` numbers it."""
     if isinstance(value, Call | CallTIR | CallLibrary | CallFunction):
         return value_args(value)
-    return (value.condition,) if isinstance(value, If) else ()
+    return (value.condition,) if isinstance(value, If) else atoms(value) if isinstance(value, TensorToShape) else ()

@@ -21,6 +21,7 @@ from .expr import (
     MatchCast,
     Module,
     Name,
+    TensorToShape,
     Value,
     all_bindings,
     atoms,
@@ -90,6 +91,8 @@ class Ownership:
                 return _either(self.memory(then.result), self.memory(orelse.result))
             case MatchCast(inner, _):
                 return self.memory(inner)
+            case TensorToShape():
+                return NOTHING
         (atom,) = atoms(value)
         return self.memory(atom)
 

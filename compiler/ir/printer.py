@@ -16,6 +16,7 @@ from .expr import (
     MakeTuple,
     MatchCast,
     Module,
+    TensorToShape,
     Value,
 )
 
@@ -32,7 +33,7 @@ def print_module(module: Module) -> str:
 def print_function(function: Function) -> str:
     """One graph function."""
     params = ", ".join(f"{p.name}: {p.annotation}" for p in function.params)
-    head = "fused def" if function.fused else "def"
+    head = "fused def" if function.fused else "captured def" if function.captured else "def"
     lines = [f"{head} {function.name}({params}) -> {function.result}:"]
     lines += [f"    # consumes {function.params[p].name}, result {r} carries it on" for p, r in function.consumed]
     lines += [f"    # requires {a} <= {b}" for a, b in function.requires]
@@ -83,4 +84,6 @@ def print_value(value: Value) -> str:
             return f"{inner}[{index}]"
         case MatchCast(inner, annotation):
             return f"match_cast({inner}, {annotation})"
+        case TensorToShape(inner):
+            return f"tensor_to_shape({inner})"
     return str(value)

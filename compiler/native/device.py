@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import WebrelaxError
 from ..target import WEBGPU
@@ -29,6 +29,12 @@ class Pipeline:
     handle: Any
     layout: Any
     source: KernelSource
+
+
+Dispatch: TypeAlias = tuple[Pipeline, Any, tuple[int, int, int], int]
+"""(pipeline, bind group, grid, offset of the table's row)"""
+Copy: TypeAlias = tuple[Any, int, Any, int, int]
+"""(buffer, offset, buffer, offset, bytes): from the first buffer to the second"""
 
 
 class Device:
@@ -105,16 +111,25 @@ class Device:
         ]
         return self.handle.create_bind_group(layout=pipeline.layout, entries=entries)
 
-    def submit(self, dispatches: Sequence[tuple[Pipeline, Any, tuple[int, int, int], int]]) -> None:
-        """Runs dispatches (pipeline, bind group, grid, offset of the table's row) in order; empty grids are skipped."""
+    def submit(self, work: Sequence[Dispatch | Copy]) -> None:
+        """Runs dispatches and copies in order; empty grids are skipped."""
         encoder = self.handle.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        for pipeline, group, grid, row in dispatches:
+        compute = None
+        for step in work:
+            if len(step) == 5:
+                if compute is not None:
+                    compute.end()
+                    compute = None
+                encoder.copy_buffer_to_buffer(*step)
+                continue
+            pipeline, group, grid, row = step
             if all(grid):
+                compute = compute or encoder.begin_compute_pass()
                 compute.set_pipeline(pipeline.handle)
                 compute.set_bind_group(0, group, [row])
                 compute.dispatch_workgroups(*grid)
-        compute.end()
+        if compute is not None:
+            compute.end()
         self.handle.queue.submit([encoder.finish()])
 
 

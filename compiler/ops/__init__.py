@@ -1,6 +1,7 @@
 """The operators: each one a shape rule and a lowering to a tensor program. `OPERATORS` is the whole table."""
 
 from .attention import attention, attention_scores, attention_values, kv_append, rope
+from .data_dependent import nonzero, unique
 from .elementwise import (
     add,
     divide,
@@ -36,6 +37,7 @@ OPERATORS = {
         maximum_of,
         multiply,
         negate,
+        nonzero,
         relu,
         reshape,
         rms_norm,
@@ -48,6 +50,7 @@ OPERATORS = {
         take,
         tanh,
         transpose,
+        unique,
     )
 }
 
@@ -69,6 +72,7 @@ __all__ = [
     "maximum_of",
     "multiply",
     "negate",
+    "nonzero",
     "product",
     "relu",
     "reshape",
@@ -83,4 +87,5 @@ __all__ = [
     "tanh",
     "transpose",
     "unflatten",
+    "unique",
 ]

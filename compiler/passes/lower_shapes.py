@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Function, MatchCast, Module, all_bindings, bound_variables, calls_program, dimensions
-from ..symbolic import Expr, Var
+from ..symbolic import Expr, Var, as_int
 
 
 def lower_shapes(module: Module) -> Module:
-    """Lists in `Function.slots` every variable that the function binds, then whatever else programs are given.
+    """Lists in `Function.slots` every variable that the function binds, then what else programs and results need.
 
     Variables are sorted by name, so that functions with the same variables share kernels, which read slots by number.
     """
@@ -24,5 +24,6 @@ def _slots(function: Function) -> tuple[Expr, ...]:
             bound.update(d for d in dimensions(binding.value.annotation) if isinstance(d, Var))
         elif calls_program(binding.value):
             needed.update(dict.fromkeys(binding.value.sym_args))
+    needed.update((d, None) for result in function.results for d in dimensions(result) if as_int(d) is None)
     first: list[Expr] = [*sorted(bound, key=lambda v: v.name)]
     return (*first, *(e for e in needed if e not in bound))

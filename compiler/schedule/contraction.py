@@ -29,6 +29,8 @@ from .body import Body
 from .lower import Reader, Values, at_point, flatten, product, taken_names, unflatten
 from .walk import expressions_in
 
+MOST_CHOICES = 16  # entries of a table that a thread keeps in registers
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -89,7 +91,7 @@ def contraction(program: Program) -> Contraction | None:
     high = upper_bound(length)
     body = Body(taken_names(program))
     k = Var(body.name("k"), 0, None if high is None else max(high - 1, 0))
-    values = Values(program, body, on_reduction=_misaligned)
+    values = Values(program, body, on_reduction=_misaligned, choices=MOST_CHOICES)
     try:
         terms = tuple(_term(values, stage, axes, k) for stage in stages)
         found = Contraction(terms, tuple(axes), k, length)

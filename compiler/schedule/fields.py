@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..symbolic import as_int
-from ..tir import Binary, Bitcast, Cast, Index, Literal, Scalar
+from ..tir import Binary, Bitcast, Cast, Index, Literal, Scalar, Select
+from .choice import bit_in_place
 from .rewrite import rebuild
 
 HALF = 16  # bits of half a word: masks of its fields are no sign bits
@@ -34,6 +35,11 @@ def fields_in_place(node: Scalar) -> Scalar:
             field = _field(operand)
             if field is not None:
                 return _in_place(field)
+        case Select(condition, yes, no):
+            condition = bit_in_place(condition)
+            if isinstance(condition, Literal):
+                return fields_in_place(yes if condition.value else no)
+            return Select(condition, fields_in_place(yes), fields_in_place(no))
     return rebuild(node, fields_in_place, lambda index: index)
 
 

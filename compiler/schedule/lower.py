@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..errors import WebrelaxError
-from ..symbolic import Const, Expr, Opaque, Var, as_expr, as_int, ceildiv, map_opaque, minimum, upper_bound
+from ..symbolic import Const, Expr, Opaque, Var, as_expr, as_int, ceildiv, map_opaque, minimum, upper_bound, walk
 from ..target import Target
 from ..tir import Axis, Buffer, Index, Load, Program, Scalar, Stage, rebuild, substitute_scalar
 from .body import Body, below
+from .choice import choose, possible_bits
 from .kernel import GROUP, Binding, Kernel
 from .rewrite import loaded, rename_memory
 
@@ -55,7 +56,8 @@ class Values:
 
     A buffer in `held` is read by its reader (a register, a row's result, ...); a local or an output is computed again
     from the stage that defines it, at the point that is read; anything else is a load from memory. `on_reduction`
-    computes one element of a reduction and may emit statements.
+    computes one element of a reduction and may emit statements. A load from memory whose index is computed and has at
+    most `choices` values becomes a choice among them.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class Values:
         body: Body,
         held: Mapping[str, Reader] | None = None,
         on_reduction: Callable[[Stage, tuple[Expr, ...]], Scalar] | None = None,
+        choices: int = 1,
     ) -> None:
         self.program = program
         self._body = body
         self.held: dict[str, Reader] = dict(held or {})
         self._on_reduction = on_reduction
+        self._choices = choices
         self._buffers = {b.name: b for b in (*program.inputs, *program.outputs, *program.locals)}
         self._stages = {name: stage for stage in program.stages for name in stage.outputs}
 
@@ -92,12 +96,31 @@ class Values:
     def _resolve(self, node: Scalar) -> Scalar:
         if not isinstance(node, Load):
             return rebuild(node, self._resolve, self.index)
+        if (choice := self._choice(node)) is not None:
+            return choice
         indices = tuple(self.index(i) for i in node.indices)
         if node.buffer in self.held:
             return self.held[node.buffer](indices)
         if node.buffer in self._stages:
             return self._computed(node, self._stages[node.buffer], indices)
         return self.load(node.buffer, indices)
+
+    def _choice(self, node: Load) -> Scalar | None:
+        """A load from memory as a choice among few; None where it is something else."""
+        if self._choices < 2 or node.buffer in self.held or node.buffer in self._stages:
+            return None
+        for opaque in (part for index in node.indices for part in walk(index) if isinstance(part, Opaque)):
+            code = self._resolve(loaded(opaque))
+            mask = possible_bits(code)
+            if isinstance(code, Load | Index) or 1 << mask.bit_count() > self._choices:
+                continue
+
+            def entry(value: int, opaque: Opaque = opaque) -> Scalar:
+                at = (map_opaque(i, lambda other: as_expr(value) if other == opaque else other) for i in node.indices)
+                return self._resolve(Load(node.buffer, tuple(at), node.dtype))
+
+            return choose(code, [at for at in range(32) if mask >> at & 1], entry)
+        return None
 
     def load(self, buffer: str, indices: tuple[Expr, ...]) -> Load:
         """An element from memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..tir import Binary, Bitcast, Cast, Scalar, Unary
+from ..tir import Binary, Bitcast, Cast, Compare, Scalar, Select, Unary
 from .nodes import VECTORS, Vector
 
 LANEWISE = ("add", "sub", "mul", "div", "and", "or", "xor")
@@ -22,6 +22,13 @@ def pack(nodes: Sequence[Scalar]) -> Scalar:
                 operands = _field(nodes, "operand")
                 if all(n.dtype == dtype for n in nodes) and all(o.dtype == x.dtype for o in operands):
                     return replace(first, type=VECTORS[dtype], operand=pack(operands))
+            case Select(Compare(op)) if all(isinstance(c, Compare) and c.op == op for c in _field(nodes, "condition")):
+                tests = _field(nodes, "condition")
+                # One test for all four picks whole vectors.
+                test = Compare(op, pack(_field(tests, "left")), pack(_field(tests, "right")))
+                return Select(
+                    tests[0] if len(set(tests)) == 1 else test, pack(_field(nodes, "yes")), pack(_field(nodes, "no"))
+                )
             case Unary("neg") if all(n.op == "neg" for n in nodes if isinstance(n, Unary)):
                 return Unary("neg", pack(_field(nodes, "operand")))
     return Vector(tuple(nodes))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MAGIC = b"WRVM"
-VERSION = 1
+VERSION = 2
 MAX_OPERANDS = 5
 """Every instruction is stored as 1 + MAX_OPERANDS words, so that an instruction's index is its place."""
 
@@ -68,6 +68,7 @@ _DEFINITIONS: tuple[tuple[str, tuple[tuple[str, Operand], ...], str], ...] = (
     ("argument", (("dst", _S), ("index", Operand.ARGUMENT)), "dst = argument number index of this call"),
     ("check_equal", (("a", _S), ("b", _S), ("message", _T)), "refuse unless a = b, the expected value"),
     ("check_less_equal", (("a", _S), ("b", _S), ("message", _T)), "refuse unless a <= b, the bound"),
+    ("check_greater_equal", (("a", _S), ("b", _S), ("message", _T)), "refuse unless a >= b, the bound"),
     (
         "dispatch",
         (("kernel", Operand.KERNEL), ("set", Operand.SET), ("x", _S), ("y", _S), ("z", _S)),
@@ -176,6 +177,7 @@ _FAULT_TEXTS: tuple[tuple[str, str], ...] = (
     # Running.
     ("check_equal", "{message}: expected {expected}, got {actual}"),
     ("check_less_equal", "{message}: expected at most {expected}, got {actual}"),
+    ("check_greater_equal", "{message}: expected at least {expected}, got {actual}"),
     ("overflow", "instruction {instruction} of function {function} computes {actual}, which does not fit 32 bits"),
     ("division", "instruction {instruction} of function {function} divides {actual} by zero"),
     ("grid", "instruction {instruction} of function {function} has a grid dimension {actual}, not 0 to {expected}"),

@@ -130,7 +130,9 @@ class _Run:
                 raise self.fault("check_equal", slots[args[1]], slots[args[0]], self.module.strings[args[2]])
             case "check_less_equal" if slots[args[0]] > slots[args[1]]:
                 raise self.fault("check_less_equal", slots[args[1]], slots[args[0]], self.module.strings[args[2]])
-            case "check_equal" | "check_less_equal":
+            case "check_greater_equal" if slots[args[0]] < slots[args[1]]:
+                raise self.fault("check_greater_equal", slots[args[1]], slots[args[0]], self.module.strings[args[2]])
+            case "check_equal" | "check_less_equal" | "check_greater_equal":
                 pass
             case "dispatch":
                 self.dispatch(frame, *args)

@@ -96,14 +96,11 @@ bool Machine::step(Frame& frame, const Instruction& instruction) {
       set(frame, operands[0], frame.arguments[operands[1]]);
       return true;
     case Opcode::kCheckEqual:
-    case Opcode::kCheckLessEqual: {
-      const bool equal = instruction.opcode == Opcode::kCheckEqual;
-      const int32_t actual = slots[operands[0]];
-      const int32_t expected = slots[operands[1]];
-      if (equal ? actual == expected : actual <= expected) return true;
-      const int32_t text = static_cast<int32_t>(module_.header->functions) + operands[2];
-      return fail(equal ? Code::kCheckEqual : Code::kCheckLessEqual, expected, actual, text);
-    }
+      return check(slots[operands[0]] == slots[operands[1]], Code::kCheckEqual, slots, operands);
+    case Opcode::kCheckLessEqual:
+      return check(slots[operands[0]] <= slots[operands[1]], Code::kCheckLessEqual, slots, operands);
+    case Opcode::kCheckGreaterEqual:
+      return check(slots[operands[0]] >= slots[operands[1]], Code::kCheckGreaterEqual, slots, operands);
     case Opcode::kDispatch:
       return dispatch(frame, operands);
     case Opcode::kCopy:
@@ -158,6 +155,12 @@ bool Machine::arithmetic(Frame& frame, const Instruction& instruction) {
   if (value < INT32_MIN || value > INT32_MAX) return fail(Code::kOverflow, 0, value);
   set(frame, instruction.operands[0], static_cast<int32_t>(value));
   return true;
+}
+
+bool Machine::check(bool holds, Code code, const int32_t* slots, const int32_t* operands) {
+  if (holds) return true;
+  const int32_t text = static_cast<int32_t>(module_.header->functions) + operands[2];
+  return fail(code, slots[operands[1]], slots[operands[0]], text);
 }
 
 bool Machine::dispatch(const Frame& frame, const int32_t* operands) {

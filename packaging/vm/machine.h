@@ -39,6 +39,7 @@ class Machine {
   bool step(Frame& frame, const Instruction& instruction);
   bool enter(uint32_t function, const int32_t* arguments);
   bool arithmetic(Frame& frame, const Instruction& instruction);
+  bool check(bool holds, Code code, const int32_t* slots, const int32_t* operands);
   bool dispatch(const Frame& frame, const int32_t* operands);
   bool copy(const Frame& frame, const int32_t* operands);
   bool emit(Command command, const int32_t* words, uint32_t count);

@@ -6,9 +6,9 @@
 namespace vm {
 
 constexpr uint32_t kMagic = 0x4D565257;
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kMaxOperands = 5;
-constexpr uint32_t kOpcodeCount = 19;
+constexpr uint32_t kOpcodeCount = 20;
 constexpr uint32_t kMaxModuleBytes = 16777216;  // bytes of a module
 constexpr uint32_t kMaxRowSlots = 16384;  // slots of a table row: WebGPU's 64 KiB for a uniform binding
 constexpr uint32_t kMaxObjects = 1048576;  // kernels, binding sets, buffers, functions, strings: each
@@ -48,13 +48,14 @@ enum class Opcode : uint32_t {
   kArgument = 10,
   kCheckEqual = 11,
   kCheckLessEqual = 12,
-  kDispatch = 13,
-  kCopy = 14,
-  kCall = 15,
-  kRead = 16,
-  kJump = 17,
-  kJumpIfZero = 18,
-  kReturn = 19,
+  kCheckGreaterEqual = 13,
+  kDispatch = 14,
+  kCopy = 15,
+  kCall = 16,
+  kRead = 17,
+  kJump = 18,
+  kJumpIfZero = 19,
+  kReturn = 20,
 };
 
 enum class Command : uint32_t {
@@ -91,14 +92,15 @@ enum class Code : uint32_t {
   kTableSize = 22,
   kCheckEqual = 23,
   kCheckLessEqual = 24,
-  kOverflow = 25,
-  kDivision = 26,
-  kGrid = 27,
-  kCopy = 28,
-  kRows = 29,
-  kStack = 30,
-  kStream = 31,
-  kInstructions = 32,
+  kCheckGreaterEqual = 25,
+  kOverflow = 26,
+  kDivision = 27,
+  kGrid = 28,
+  kCopy = 29,
+  kRows = 30,
+  kStack = 31,
+  kStream = 32,
+  kInstructions = 33,
 };
 
 // The kinds of each opcode's operands; unused ones are kNone and must be 0.
@@ -114,6 +116,7 @@ constexpr Operand kOperands[kOpcodeCount + 1][kMaxOperands] = {
     {Operand::kSlot, Operand::kSlot, Operand::kSlot},
     {Operand::kSlot, Operand::kSlot, Operand::kSlot},
     {Operand::kSlot, Operand::kArgument},
+    {Operand::kSlot, Operand::kSlot, Operand::kString},
     {Operand::kSlot, Operand::kSlot, Operand::kString},
     {Operand::kSlot, Operand::kSlot, Operand::kString},
     {Operand::kKernel, Operand::kSet, Operand::kSlot, Operand::kSlot, Operand::kSlot},

@@ -44,6 +44,8 @@ const MANIFEST = {
       ],
       results: [{ name: "logits", dtype: "f32", shape: [1, 4], buffer: 2, offset: 0 }],
       variables: { n: [1, 4], m: [0, 9] },
+      slots: ["m", "n", "found"],
+      captured: false,
     },
   },
 };
@@ -131,6 +133,76 @@ test("a result is read back", async () => {
     code: "format",
     message: /no result "hidden"/,
   });
+});
+
+/** As `make`, of a function whose dispatches are always these. */
+async function makeCaptured(commands) {
+  const made = await make(commands);
+  const { step } = MANIFEST.functions;
+  const functions = { step: { ...step, captured: true } };
+  made.executor.manifest = { ...MANIFEST, functions };
+  return made;
+}
+const DISPATCHES = [1, 0, 0, 5, 1, 1, 0, 1, 0, 1, 5, 1, 1, 0, 1, 1, 1, 2, 3, 1, 1, 0];
+const ran = (log) => log.filter(([what]) => ["pass", "dispatch", "end"].includes(what));
+
+test("a captured function is replayed: the same dispatches, with the grids of the call", async () => {
+  const plain = await makeCaptured(DISPATCHES);
+  plain.executor.replay = false;
+  const captured = await makeCaptured(DISPATCHES);
+  const other = [...DISPATCHES];
+  other[3] = 9;
+  for (const commands of [DISPATCHES, other, DISPATCHES]) {
+    for (const { executor, vm } of [plain, captured]) {
+      vm.call = () => ({ status: 0, commands: Uint32Array.from(commands), table: new Int32Array(8) });
+      await executor.run("step", { n: 2, m: 1 }, INPUTS);
+    }
+  }
+  assert.deepEqual(ran(captured.log), ran(plain.log));
+  assert.equal(ran(plain.log).filter(([what]) => what === "dispatch").length, 9);
+});
+
+test("what a captured function resolves to is asked for once, until a buffer changes or the dispatches do", async () => {
+  const { executor, vm, log, device } = await makeCaptured(DISPATCHES);
+  let asked = 0;
+  const { of } = executor.pipelines;
+  executor.pipelines.of = (kernel) => (asked++, of.call(executor.pipelines, kernel));
+  const run = () => executor.run("step", { n: 2, m: 1 }, INPUTS);
+  for (let step = 0; step < 3; step++) await run();
+  assert.equal(asked, 3);
+
+  executor.replaceBuffer(0, device.gpu.createBuffer({ label: "grown", size: 1024, usage: 0 }));
+  await run();
+  assert.equal(asked, 6);
+  assert.deepEqual(ran(log).at(-4), ["dispatch", "k0", ["grown", "work"], 0, [5, 1, 1]]);
+
+  // The VM leaves a dispatch out whose grid is empty.
+  const fewer = DISPATCHES.slice(7);
+  vm.call = () => ({ status: 0, commands: Uint32Array.from(fewer), table: new Int32Array(8) });
+  await run();
+  assert.equal(asked, 8);
+  assert.equal(ran(log).slice(-4)[1][1], "k0");
+  assert.deepEqual(ran(log).slice(-4)[1][2], ["work", "logits"]);
+});
+
+test("a suspended call is resumed with the value on the GPU, once what came before is done", async () => {
+  const { executor, buffers, vm, log } = await make();
+  const parts = [
+    { status: 1, commands: Uint32Array.of(1, 0, 0, 5, 1, 1, 0, 2, 0, 0, 1, 8, 4, 3, 1, 8), table: new Int32Array(8) },
+    { status: 1, commands: Uint32Array.of(3, 1, 12), table: new Int32Array(8) },
+    { status: 0, commands: Uint32Array.of(1, 1, 1, 2, 1, 1, 0, 0), table: Int32Array.of(1, 2, 3, 0, 0, 0, 0, 0) },
+  ];
+  new Int32Array(buffers[1].bytes.buffer)[3] = -6;
+  const resumed = [];
+  vm.call = () => parts[0];
+  vm.resume = (value) => (resumed.push(value), parts[resumed.length]);
+  const { step } = MANIFEST.functions;
+  const results = [{ name: "ids", dtype: "i32", shape: ["found"], buffer: 2, offset: 0 }];
+  executor.manifest = { ...MANIFEST, functions: { step: { ...step, results } } };
+  new Int32Array(buffers[2].bytes.buffer).set([4, -5, 6, 7]);
+  assert.deepEqual(await executor.run("step", { n: 2, m: 1 }, INPUTS, "ids"), Int32Array.of(4, -5, 6));
+  assert.deepEqual(resumed, [11, -6]); // 11 is the first of the tokens, which the first part copied
+  assert.equal(log.filter(([what]) => what === "dispatch").length, 2);
 });
 
 test("dispatches are counted without running", async () => {

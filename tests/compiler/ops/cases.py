@@ -234,6 +234,11 @@ CASES: Mapping[str, Case] = {
         below=48,
         zero=4,
     ),
+    "unique": Case(ops.unique, (f32(N),), lambda x, n, m: np.unique(x)),
+    "unique_i32": Case(ops.unique, (i32(N),), lambda x, n, m: np.unique(x), below=9),
+    "nonzero": Case(ops.nonzero, (i32(N),), lambda x, n, m: np.array(np.nonzero(x)), below=3),
+    "nonzero_cube": Case(ops.nonzero, (i32(N, 3, M),), lambda x, n, m: np.array(np.nonzero(x)), below=2),
+    "nonzero_f32": Case(ops.nonzero, (f32(N, 2),), lambda x, n, m: np.array(np.nonzero(x))),
     "attention_values": Case(
         ops.attention_values, (f32(6, N, M), _CACHE, i32(N)), lambda w, v, s, n, m: mixed(w, v, s), zero=2
     ),
