@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
+
 from ..errors import WebrelaxError
 from ..executable import Argument, EntryPoint
 from ..ir import (
@@ -28,6 +31,7 @@ from ..ir import (
     print_value,
 )
 from ..ir.liveness import allocated_outputs
+from ..passes.lower_shapes import unknown_dimensions
 from ..passes.plan_memory import fixed_size
 from ..symbolic import Expr, Var, as_int, substitute, upper_bound
 from ..tir import Buffer
@@ -36,7 +40,15 @@ from .checks import Dimension, cast_dimensions, check_dimensions
 from .joins import Arm, join
 from .numbers import Numbers
 from .resources import Region, Resources
-from .values import DeviceValue, DimensionsValue, TensorValue, known_shape, known_tensor, leaves
+from .values import (
+    DeviceValue,
+    DimensionsValue,
+    TensorValue,
+    has_shape,
+    known_shape,
+    known_tensor,
+    leaves,
+)
 
 
 class FunctionCode:
@@ -44,6 +56,7 @@ class FunctionCode:
 
     def __init__(self, resources: Resources, function: Function, index: int) -> None:
         self.resources, self.function, self.index = resources, function, index
+        self.coarse = unknown_dimensions(function)
         self.numbers = Numbers(function.name, function.slots)
         self.arguments: list[Argument] = []
         self.values: dict[str, DeviceValue] = {}
@@ -63,6 +76,10 @@ class FunctionCode:
         self._block(function.body)
         for expr in (d for result in function.results for d in dimensions(result)):
             numbers.evaluate(expr)
+        tensors = [(v.shape, a) for _, _, v, a in self._leaves() if isinstance(v, TensorValue)]
+        found = (dim for shape, annotation in tensors if not has_shape(annotation) for dim in shape)
+        for variable, dim in zip(self.coarse, found, strict=True):
+            numbers.move(numbers.slot_of[variable], dim)
         numbers.emit("return")
         return VMFunction(function.name, count, numbers.slots, len(function.slots), numbers.finish())
 
@@ -71,7 +88,7 @@ class FunctionCode:
         function = self.function
         variables = {}
         for expr in function.slots:
-            if isinstance(expr, Var):
+            if isinstance(expr, Var) and expr not in self.coarse:
                 upper = upper_bound(expr)
                 variables[expr.name] = (expr.lower or 0, (1 << 31) - 1 if upper is None else upper)
         slots = tuple(map(str, function.slots))
@@ -81,18 +98,23 @@ class FunctionCode:
 
     def _results(self) -> tuple[Argument, ...]:
         carried = {result for _, result in self.function.consumed}
+        unknown = iter(self.coarse)
+        results = []
+        for at, leaf, value, annotation in self._leaves():
+            if isinstance(value, TensorValue):
+                shape = tuple(dimensions(annotation) if has_shape(annotation) else islice(unknown, len(value.shape)))
+                if at not in carried:
+                    dims = tuple(map(_dimension, shape))
+                    results.append(Argument(leaf, value.dtype, dims, value.region[0], value.region[1]))
+        return tuple(results)
+
+    def _leaves(self) -> Iterator[tuple[int, str, TensorValue | DimensionsValue, Annotation]]:
+        """(number of the result, name, value, annotation) of all tensors and shapes that the function gives."""
         value = self._value(self.function.body.result)
         values = value if isinstance(self.function.result, Tuple) and isinstance(value, tuple) else (value,)
-        results = []
         for at, (name, part) in enumerate(zip(self._result_names(len(values)), values, strict=True)):
-            if at in carried:
-                continue
-            for leaf, tensor, annotation in leaves(name, part, self.function.results[at]):
-                if isinstance(tensor, TensorValue):
-                    shape, dtype = known_tensor(annotation, f"{self.function.name}: result {leaf}")
-                    dims = tuple(map(_dimension, shape))
-                    results.append(Argument(leaf, dtype, dims, tensor.region[0], tensor.region[1]))
-        return tuple(results)
+            for leaf, inner, annotation in leaves(name, part, self.function.results[at]):
+                yield at, leaf, inner, annotation
 
     def _result_names(self, count: int) -> tuple[str, ...]:
         """A result is called as the function calls it."""

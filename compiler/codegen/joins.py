@@ -40,7 +40,9 @@ def join(name: str, then: Arm, orelse: Arm, ready: set[Expr], numbers: Numbers, 
 
     def dims(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...]:
         if len(a) != len(b):
-            raise WebrelaxError(f"{name}: one arm gives {len(a)} dimensions and the other {len(b)}")
+            raise WebrelaxError(
+                f"{name}: one arm gives {len(a)} dimensions and the other {len(b)}, which must be as many"
+            )
         pairs = zip(a, b, strict=True)
         return tuple(x if x == y and ready.issuperset(variables(x)) else differing(x, y) for x, y in pairs)
 

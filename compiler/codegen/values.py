@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..errors import WebrelaxError
-from ..ir import Annotation, Shape, Tensor, Tuple
+from ..ir import Annotation, Callable, Shape, Tensor, Tuple
 from ..symbolic import Expr, align_up
 from ..tir import Buffer
 from .resources import Region
@@ -49,10 +49,17 @@ def leaves(
         yield from leaves(f"{name}.{at}", part, known)
 
 
+def has_shape(annotation: Annotation) -> bool:
+    """Whether all dimensions of a tensor are known."""
+    return isinstance(annotation, Tensor) and annotation.shape is not None
+
+
 def known_tensor(annotation: Annotation, where: str) -> tuple[tuple[Expr, ...], str]:
     """Shape and element type of a tensor that needs memory. Raises WebrelaxError where they are not known."""
     if isinstance(annotation, Tensor) and annotation.shape is not None and annotation.dtype is not None:
         return annotation.shape, annotation.dtype
+    if isinstance(annotation, Callable):
+        raise WebrelaxError(f"{where} is a function, which a compiled program can only call: pass it inside the module")
     raise WebrelaxError(f"{where} is {annotation}: a compiled program needs its shape and element type; declare them")
 
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ..ir import Function, MatchCast, Module, all_bindings, bound_variables, calls_program, dimensions
+from ..ir import (
+    Annotation,
+    Function,
+    MatchCast,
+    Module,
+    Tensor,
+    Tuple,
+    all_bindings,
+    bound_variables,
+    calls_program,
+    dimensions,
+)
 from ..symbolic import Expr, Var, as_int
 
 
 def lower_shapes(module: Module) -> Module:
     """Lists in `Function.slots` every variable that the function binds, then what else programs and results need.
+
+    A dimension of a result that no annotation knows has a slot too: the host has to know how much to read.
 
     Variables are sorted by name, so that functions with the same variables share kernels, which read slots by number.
     """
@@ -26,4 +40,18 @@ def _slots(function: Function) -> tuple[Expr, ...]:
             needed.update(dict.fromkeys(binding.value.sym_args))
     needed.update((d, None) for result in function.results for d in dimensions(result) if as_int(d) is None)
     first: list[Expr] = [*sorted(bound, key=lambda v: v.name)]
-    return (*first, *(e for e in needed if e not in bound))
+    return (*first, *(e for e in needed if e not in bound), *unknown_dimensions(function))
+
+
+def unknown_dimensions(function: Function) -> tuple[Var, ...]:
+    """A variable for each dimension of a result that no annotation knows, in the order of the results."""
+
+    def ranks(annotation: Annotation) -> Iterator[int]:
+        match annotation:
+            case Tuple(fields):
+                for field in fields:
+                    yield from ranks(field)
+            case Tensor(shape=None, ndim=int(rank)):
+                yield rank
+
+    return tuple(Var(f"result dimension {at}") for at in range(sum(ranks(function.result))))
