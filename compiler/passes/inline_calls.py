@@ -214,7 +214,7 @@ class _Inliner:
                 given = self.value_of(arg, name.name)
                 inner.values[param.name] = self.argument(function, param, given, inner, region)
         for left, right in function.requires:
-            self.require(f"{right} - {left} of {function.name}", left, right, inner, region)
+            self.require(f"{right - left} of {function.name}", left, right, inner, region)
         result = self.block(function.body, inner, region)
         if scope.is_inlined or _is_function(result):
             return result

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from webrelax.compiler.executable import EntryPoint
 from webrelax.compiler.ir import Function, Module, Shape
 from webrelax.compiler.ir.interpreter import Interpreter
 from webrelax.compiler.native.runner import Runner
@@ -82,7 +81,3 @@ def tensors(values: Any) -> list[Array]:
     if isinstance(values, list | tuple):
         return [array for value in values for array in tensors(value)]
     return [values] if isinstance(values, np.ndarray) else []
-
-
-def entry(runner: Runner, name: str = "f") -> EntryPoint:
-    return runner.functions[name]
