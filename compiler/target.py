@@ -27,3 +27,17 @@ class Target:
 
 
 WEBGPU = Target()
+
+# One thread a workgroup, which needs no memory beside its registers; the host splits a grid among its threads.
+WASM = Target(
+    name="wasm",
+    profile="simd128",
+    storage_buffers=64,
+    workgroup_memory=0,
+    workgroup_invocations=1,
+    workgroup_size=(1, 1, 1),
+    binding_size=(1 << 31) - 1,
+    buffer_size=(1 << 31) - 1,
+    offset_alignment=16,
+    parallel_threads=1,
+)

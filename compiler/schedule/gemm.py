@@ -46,11 +46,14 @@ def matmul(program: Program) -> Matmul | None:
     found = contraction(program)
     if found is None or not found.axes or len(found.terms) > 4:
         return None
-    pairs = [_factors(found, term) for term in found.terms]
-    left = pairs[0][0] if pairs[0] else None
-    if left is None or any(pair is None or pair[0] != left for pair in pairs):
+    pairs = [pair for term in found.terms if (pair := _factors(found, term))]
+    if len(pairs) < len(found.terms):
         return None
-    rights = tuple(pair[1] for pair in pairs if pair)
+    if len({left for left, _ in pairs}) > 1:
+        pairs = [(right, left) for left, right in pairs]  # several inputs of one matrix of weights
+    left, rights = pairs[0][0], tuple(right for _, right in pairs)
+    if any(other != left for other, _ in pairs):
+        return None
     in_left = scalar_variables(left)
     in_right = frozenset[Var]().union(*map(scalar_variables, rights))
     rows = tuple(a for a in found.axes if a.var in in_left and a.var not in in_right)
@@ -91,19 +94,20 @@ def schedule_gemm(program: Program, target: Target) -> Kernel:
     blocks = 1
     if len(mm.rights) == 1 and (points is None or points // (TALL * 8) >= target.parallel_threads // 2):
         blocks = 2
-    columns = ACROSS * 4 * blocks
-    down = min(DOWN, target.workgroup_invocations // ACROSS)
+    across = min(ACROSS, target.workgroup_invocations)
+    down = min(DOWN, target.workgroup_invocations // across)
+    columns = across * 4 * blocks
     grid = (ceildiv(width, columns), ceildiv(height, down * TALL), batches)
     body = Body(taken_names(program))
-    thread = lane(ACROSS * down)
-    row0 = body.let_index("row0", (bounded(GROUP[1], grid[1]) * down + thread // ACROSS) * TALL)
-    quarter = body.let_index("quarter", bounded(GROUP[0], grid[0]) * (ACROSS * blocks) + thread % ACROSS)
+    thread = lane(across * down)
+    row0 = body.let_index("row0", (bounded(GROUP[1], grid[1]) * down + thread // across) * TALL)
+    quarter = body.let_index("quarter", bounded(GROUP[0], grid[0]) * (across * blocks) + thread % across)
     batch = _point(mm.batch, bounded(GROUP[2], batches))
-    tile = _Tile(body, mm, batch, row0, quarter * 4, blocks)
+    tile = _Tile(body, mm, batch, row0, quarter * 4, blocks, across * 4)
     with body.when(below(row0, height), below(quarter * 4, width)):
         tile.multiply()
         tile.store(program, height, width)
-    return check_own_points(finish(program, body, ACROSS * down, grid), program)
+    return check_own_points(finish(program, body, across * down, grid), program)
 
 
 def _last(extent: Expr) -> int | None:
@@ -117,10 +121,12 @@ def _point(axes: tuple[Axis, ...], flat: Expr) -> Point:
 
 
 class _Tile:
-    """A thread's outputs: TALL rows from `row0`, and `blocks` times four columns, ACROSS * 4 apart, from `column0`."""
+    """A thread's outputs: TALL rows from `row0`, and `blocks` times four columns, `apart` apart, from `column0`."""
 
-    def __init__(self, body: Body, mm: Matmul, batch: Point, row0: Expr, column0: Expr, blocks: int) -> None:
-        self.body, self.mm, self.batch, self.blocks = body, mm, batch, blocks
+    def __init__(
+        self, body: Body, mm: Matmul, batch: Point, row0: Expr, column0: Expr, blocks: int, apart: int
+    ) -> None:
+        self.body, self.mm, self.batch, self.blocks, self.apart = body, mm, batch, blocks, apart
         self.row0, self.column0 = row0, column0
         self.sums: list[list[list[Local]]] = []  # [right][block][row], a vec4 of columns
 
@@ -128,7 +134,7 @@ class _Tile:
         return self.mm.found.at(self.mm.left, {**self.batch, **_point(self.mm.rows, self.row0 + row)}, k)
 
     def _right(self, right: Scalar, k: Expr, block: int, column: int) -> Scalar:
-        at = self.column0 + block * ACROSS * 4 + column
+        at = self.column0 + block * self.apart + column
         return fields_in_place(self.mm.found.at(right, {**self.batch, **_point(self.mm.columns, at)}, k))
 
     def multiply(self) -> None:
@@ -189,7 +195,7 @@ class _Tile:
         with body.loop("r", 0, TALL) as r:
             row = body.let_index("row", self.row0 + r, _last(height))
             with body.when(below(row, height)), body.loop("b", 0, self.blocks) as b, body.loop("e", 0, 4) as e:
-                column = body.let_index("column", self.column0 + b * (ACROSS * 4) + e, _last(width))
+                column = body.let_index("column", self.column0 + b * self.apart + e, _last(width))
                 with body.when(below(column, width)):
                     point = {**self.batch, **_point(mm.rows, row), **_point(mm.columns, column)}
                     at = (r * self.blocks + b) * 4 + e

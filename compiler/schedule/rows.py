@@ -107,7 +107,7 @@ def _threads(program: Program, rank: int, target: Target) -> int:
     for stage in program.stages:
         columns = upper_bound(product([a.extent for a in (*stage.spatial[rank:], *stage.reduce)]))
         longest = max(longest, target.workgroup_invocations * 2 if columns is None else columns)
-    threads = 32
+    threads = min(32, target.workgroup_invocations)
     while threads * 64 <= longest and threads * 2 <= target.workgroup_invocations:
         threads *= 2
     return threads

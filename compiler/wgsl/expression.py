@@ -133,12 +133,12 @@ class Expressions:
                 return f"{self._names.of(buffer)}[{self.index(index)}]"
             case Vector(parts):
                 different = parts[:1] if len(set(parts)) == 1 else parts
-                text = f"{TYPES[node.dtype]}({', '.join(map(self.scalar, different))})"
+                text = self._composite(node.dtype, list(map(self.scalar, different)))
                 return self._constant(text) if all(isinstance(p, Literal) for p in different) else text
             case Matrix(columns):
-                return f"{TYPES['mat4']}({', '.join(map(self.scalar, columns))})"
+                return self._composite("mat4", list(map(self.scalar, columns)))
             case MatrixProduct(a, b):
-                return f"({self._scalar(a)} * {self._scalar(b)})"
+                return self._matrix_product(a, b)
             case Dot(a, b):
                 return f"dot({self._scalar(a)}, {self._scalar(b)})"
             case Component(vector, index):
@@ -158,13 +158,28 @@ class Expressions:
             case Select(condition, yes, no):
                 return f"select({self.scalar(no)}, {self.scalar(yes)}, {self.scalar(condition)})"
             case Cast(dtype, x):
-                return f"{TYPES[dtype]}({self.scalar(x)})"
+                return self._cast(dtype, self.scalar(x))
             case Bitcast("half", x):
                 self.helpers.add("half_to_f32")
                 return f"half_to_f32({self.scalar(x)})"
             case Bitcast(dtype, x):
-                return f"bitcast<{TYPES[dtype]}>({self.scalar(x)})"
+                return self._bitcast(dtype, self.scalar(x))
         raise TypeError(f"not a scalar expression: {node!r}")
+
+    # --- where languages differ
+
+    def _composite(self, dtype: str, parts: list[str]) -> str:
+        """A vector of four values, or of one that is in all places; a matrix of four columns."""
+        return f"{TYPES[dtype]}({', '.join(parts)})"
+
+    def _matrix_product(self, a: Scalar, b: Scalar) -> str:
+        return f"({self._scalar(a)} * {self._scalar(b)})"
+
+    def _cast(self, dtype: str, text: str) -> str:
+        return f"{TYPES[dtype]}({text})"
+
+    def _bitcast(self, dtype: str, text: str) -> str:
+        return f"bitcast<{TYPES[dtype]}>({text})"
 
     def _constant(self, text: str) -> str:
         """The name of a constant."""

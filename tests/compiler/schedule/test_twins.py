@@ -73,6 +73,17 @@ def test_three_products_and_one_of_them_as_a_result(check: Check) -> None:
     check(b.finish(parts[2], y), EDGES, rule="gemm")
 
 
+@pytest.mark.parametrize("weight", [floats, nibbles])
+def test_several_inputs_of_one_matrix(check: Check, weight: Weight) -> None:
+    b = ProgramBuilder("one_matrix")
+    x, y = b.input("x", (N, 64), "f32"), b.input("y", (N, 64), "f32")
+    _, w = weight(b, 70, 64, "w")
+    p = b.reduce("p", (N, 70), (64,), lambda i, o, k: x[i, k] * w[o, k])
+    q = b.reduce("q", (N, 70), (64,), lambda i, o, k: y[i, k] * w[o, k])
+    result = b.compute("z", (N, 70), lambda i, o: p[i, o] - q[i, o] * 2)
+    check(b.finish(result), EDGES, {"w": lambda s: DATA[weight](70, 64, 1)}, rule="gemm")
+
+
 def test_products_of_different_left_operands(check: Check) -> None:
     b = ProgramBuilder("two_inputs")
     x, y = b.input("x", (N, 32), "f32"), b.input("y", (N, 32), "f32")
