@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 SITE := build/site
+TVM := build/tvm-venv
 
 BIN := .venv/bin
 STAMPS := .venv/stamps
@@ -16,8 +17,8 @@ PYTEST := $(BIN)/pytest
 PYTHON_SOURCES := $(shell find compiler packaging -name '*.py' -o -name '*.jinja' 2>/dev/null)
 PAGE_SOURCES := $(wildcard web/*.js web/*.html web/*.css web/*.svg web/*.webmanifest packaging/vm/*.cpp packaging/vm/*.h)
 
-.PHONY: help setup demo test test-fast test-firefox lint format bench clean test-setup vm system-build system-test \
-        system-firefox
+.PHONY: help setup demo test test-fast test-firefox lint format bench bench-relax clean test-setup vm system-build \
+        system-vulkan system-test system-firefox
 
 help: ## Show this list
 	@echo "webrelax: a language model as a static site. Targets:"
@@ -58,6 +59,10 @@ format: $(STAMPS)/test ## Format the Python and mend what ruff can mend
 bench: test-setup $(SITE)/models.json ## Measure the page in Chromium
 	@echo "bench: the page in Chromium, rendering in software unless a GPU is there"
 	@$(BIN)/python bench/browser.py $(SITE)
+
+bench-relax: $(STAMPS)/native system-vulkan $(TVM)/installed ## Measure the compiler against Apache TVM's Relax
+	@echo "bench-relax: one model through both compilers (some minutes)"
+	@$(BIN)/python bench/versus_relax.py --tvm $(TVM)/bin/python
 
 clean: ## Remove what was built; .venv, node_modules and models stay
 	@echo "clean: removing build/, web/vendor/, web/vm.wasm and caches"
@@ -121,13 +126,25 @@ $(SITE)/models.json: $(MODEL) $(PYTHON_SOURCES) $(PAGE_SOURCES) web/vendor/jinja
 	@$(BIN)/webrelax build $(MODEL) -o $(SITE) --force
 	@touch $@
 
+# TVM has an environment of its own: neither webrelax nor its tests need it.
+$(TVM)/installed: pyproject.toml | $(BIN)/python
+	@echo "bench-relax: installing Apache TVM into $(TVM)"
+	@$(PYTHON) -m venv $(TVM)
+	@requirements=$$($(BIN)/python -c 'import tomllib; \
+		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["relax"])') && \
+		$(TVM)/bin/pip install --quiet $$requirements
+	@touch $@
+
 system-build:
 	@$(DEBIAN) emcc=emscripten
 
-# A software Vulkan driver for where there is no GPU (Chromium brings its own). Ubuntu's Chromium and Firefox are snaps,
-# which cannot be driven: there Playwright fetches the one, and WEBRELAX_FIREFOX names the other.
-system-test: $(STAMPS)/test
+# A software driver, for where there is no GPU (Chromium brings its own).
+system-vulkan:
 	@$(DEBIAN) mesa-vulkan-drivers
+
+# Ubuntu's Chromium and Firefox are snaps, which cannot be driven: there Playwright fetches the one, and WEBRELAX_FIREFOX
+# names the other.
+system-test: system-vulkan $(STAMPS)/test
 	@if [ -n "$$WEBRELAX_CHROMIUM" ] || [ -e $(STAMPS)/chromium ]; then :; \
 	elif grep -qs '^ID=ubuntu' /etc/os-release && ! command -v google-chrome >/dev/null; then \
 		echo "setup: installing Playwright's Chromium" && \

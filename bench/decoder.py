@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +15,18 @@ from webrelax.compiler.frontend.llama import Llama, LlamaConfig
 from webrelax.compiler.ir import Module
 from webrelax.compiler.native.runner import Runner
 from webrelax.compiler.passes.plan_memory import fixed_size
-from webrelax.compiler.pipeline import PASSES, lower
+from webrelax.compiler.pipeline import PASSES, Pass, lower
 from webrelax.compiler.vm import Command, Machine, Suspended
 
 Array = np.ndarray[Any, Any]
 
 # SmolLM2-135M's sizes. Rotary pairs are halves of a head, as in the Hugging Face model.
 SMOLLM2 = LlamaConfig(49152, 576, 30, 9, 3, 64, 1536, 1e-5, 1e5, True, False)
+
+
+def shallow(layers: int) -> LlamaConfig:
+    """SmolLM2's shape with fewer layers, and the vocabulary in proportion: the output layer weighs as it does there."""
+    return replace(SMOLLM2, layers=layers, vocabulary=SMOLLM2.vocabulary * layers // SMOLLM2.layers)
 
 
 def export(config: LlamaConfig, context: int, chunk: int, only: str | None = None) -> Module:
@@ -58,9 +63,9 @@ def dispatches(executable: Executable, name: str, tokens: int, past: int) -> int
     return sum(command[0] == Command.DISPATCH for command in step.commands)
 
 
-def storage_bytes(module: Module) -> int:
+def storage_bytes(module: Module, steps: Iterable[Pass] = PASSES) -> int:
     """Bytes of the storages that the memory plan of a module needs; results and caches are outside them."""
-    for name, planned in lower(module, steps=PASSES):
+    for name, planned in lower(module, steps=steps):
         if name == "plan_memory":
             return sum(fixed_size(storage, size) for storage, size in planned.storages.items())
     raise AssertionError("no pass plans memory")
@@ -81,8 +86,12 @@ class Session:
         """Logits after the tokens, which are the first of a conversation, `chunk` of them at a time."""
         logits = np.zeros(0, np.float32)
         for start in range(0, len(tokens), chunk):
-            logits = self._call("prefill", tokens[start : start + chunk], start)
+            logits = self.extend(tokens[start : start + chunk], start)
         return logits
+
+    def extend(self, tokens: Sequence[int], past: int) -> Array:
+        """Logits after one chunk of tokens behind `past` others."""
+        return self._call("prefill", tokens, past)
 
     def decode(self, token: int, past: int) -> Array:
         """Logits after one more token."""
@@ -99,15 +108,14 @@ class Session:
         (logits,) = self.runner.call(name, inputs).values()
         return logits.ravel()
 
-    def prefill_seconds(self, tokens: Sequence[int], chunk: int, repeat: int) -> float:
-        """Seconds to read the tokens, the best of `repeat`, after a warm-up that compiles the kernels."""
-        self.prefill(tokens[:chunk], chunk)
-        return min(_seconds(lambda: self.prefill(tokens, chunk)) for _ in range(repeat))
+    def warm_up(self) -> None:
+        """Compiles all kernels, by reading one token and then another."""
+        self.prefill([0], 1)
+        self.decode(0, 1)
 
-    def decode_seconds(self, past: int, repeat: int) -> float:
-        """Seconds of a step of decoding after `past` tokens, the best of `repeat`, after a warm-up."""
-        self.decode(1, past)
-        return min(_seconds(lambda: self.decode(1, past)) for _ in range(repeat))
+    def prefill_seconds(self, tokens: Sequence[int], chunk: int) -> float:
+        """Seconds to read the tokens."""
+        return _seconds(lambda: self.prefill(tokens, chunk))
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -1,10 +1,10 @@
-"""The other side of versus_relax.py: Apache TVM's Relax on the same model. Runs where TVM is installed, without webrelax.
+"""The other side of versus_relax.py: Apache TVM's Relax on the same model. Runs where TVM is, without webrelax.
 
     relax_side.py FOLDER
 
-FOLDER holds `job.json` (see `Job`) and `weights.npz`; `found.json` and `logits.npz` are written beside them. The passes are
-those of TVM's own WebGPU pipelines (MLC LLM's order): FuseTransposeMatmul, so that weights stay as they lie in memory, then
-legalizing, fusion, DLight's schedules, and static memory planning under the declared bounds.
+FOLDER holds `job.json` (see `Job`) and `weights.npz`; `found.json` and `logits.npz` are written beside them. The passes
+are those of TVM's own WebGPU pipelines (MLC LLM's order): FuseTransposeMatmul, so that weights stay as they lie in
+memory, then legalizing, fusion, DLight's schedules, and static memory planning under the declared bounds.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def last_row(x: Any) -> Any:
 
 
 class Layer(nn.Module):  # type: ignore[misc]
-    """Grouped-query attention over a functional cache, and a gated SiLU network; QKV and gate/up are one matmul each."""
+    """Grouped-query attention over a functional cache, and a gated SiLU network; QKV and gate/up are a matmul each."""
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes

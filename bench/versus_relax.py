@@ -1,9 +1,10 @@
-"""Compiles one model with Apache TVM's Relax and with webrelax, in one run, and holds the difference against the bars.
+"""Compiles one model with Apache TVM's Relax and with webrelax, in one run, and holds the difference against bars.
 
-    bench/versus_relax.py [--tvm build/tvm-venv/bin/python] [--runs 3] [--value-layers 2] [--throughput-layers 2] [--json]
+    bench/versus_relax.py [--tvm PYTHON] [--runs 3] [--value-layers 2] [--throughput-layers 2] [--json]
 
-The model is a Llama of SmolLM2-135M's shape (30 layers, f32, random weights) for at most 2048 tokens. `make bench-relax`
-installs TVM where the default looks for it. Logits are TVM's on the CPU and ours on this machine's Vulkan device.
+The model is a Llama of SmolLM2-135M's shape (30 layers, f32, random weights) for at most 2048 tokens. The default of
+`--tvm` is where `make bench-relax` installs it. Logits are TVM's on the CPU and ours on this machine's Vulkan device.
+Exits with 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from bench.decoder import (  # noqa: E402
     export,
     random_tokens,
     random_weights,
+    shallow,
     storage_bytes,
     wgsl_sizes,
 )
@@ -49,6 +51,8 @@ from bench.decoder import (  # noqa: E402
 BOUND = 2048
 CHUNKS = (512, 2048)
 PROMPT = 24
+# On a machine that others use, a turn may take half as long again; the best of these does not.
+ROUNDS = 8
 
 
 def default_chunk() -> int:
@@ -103,7 +107,8 @@ def run_relax(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps(job))
-        np.savez(folder / "weights.npz", **relax_weights(weights, values.layers))
+        given: dict[str, Any] = {**relax_weights(weights, values.layers)}
+        np.savez(folder / "weights.npz", **given)
         side = subprocess.run(
             [python, Path(__file__).with_name("relax_side.py"), folder], capture_output=True, text=True, check=False
         )
@@ -158,18 +163,17 @@ def own_logits(values: LlamaConfig, weights: Mapping[str, Array], chunk: int) ->
 
 
 def throughput(layers: int, chunks: Sequence[int], repeat: int) -> dict[int, float]:
-    """Prefill tokens/s of a full context by chunk.
-
-    The vocabulary is cut in the proportion of the layers: else the output layer, of which a chunk needs one row, would
-    weigh more than in the whole model.
-    """
-    config = replace(SMOLLM2, layers=layers, vocabulary=SMOLLM2.vocabulary * layers // SMOLLM2.layers)
+    """Prefill tokens/s of a full context by chunk: the best of `repeat` rounds, in each of which each has a turn."""
+    config = shallow(layers)
     weights, tokens = random_weights(config, BOUND), random_tokens(config, BOUND)
-    found = {}
-    for chunk in chunks:
-        session = Session(Runner.of(compile(export(config, BOUND, chunk)), weights))
-        found[chunk] = BOUND / session.prefill_seconds(tokens, chunk, repeat)
-    return found
+    sessions = {chunk: Session(Runner.of(compile(export(config, BOUND, chunk)), weights)) for chunk in chunks}
+    for session in sessions.values():
+        session.warm_up()
+    seconds: dict[int, list[float]] = {chunk: [] for chunk in chunks}
+    for _ in range(repeat):
+        for chunk, session in sessions.items():
+            seconds[chunk].append(session.prefill_seconds(tokens, chunk))
+    return {chunk: BOUND / min(each) for chunk, each in seconds.items()}
 
 
 # --- the bars ---
@@ -238,7 +242,7 @@ def measure(python: Path, runs: int, value_layers: int, throughput_layers: int) 
         "chunk": default_chunk(),
         "seconds": seconds,
         **own_counts(config, chunks),
-        "throughput": throughput(throughput_layers, chunks, 2),
+        "throughput": throughput(throughput_layers, chunks, ROUNDS),
         "differences": {name: float(np.abs(logits[name] - their_logits[name]).max()) for name in logits},
         "largest logits": {name: float(np.abs(their_logits[name]).max()) for name in logits},
         "device": default_device().description,

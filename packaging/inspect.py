@@ -70,8 +70,10 @@ def inspect(bundle: Bundle, at: dict[str, int] | None = None) -> dict[str, Any]:
                 "layers": layer.count,
                 "kernel": k.name,
                 "operations": list(k.operations),
+                "beside": [list(part) for part in k.parts],
                 "readers": list(k.readers),
-                "reason": "; ".join(k.reasons),
+                "leaves": k.leaves,
+                "reasons": list(k.reasons),
             }
             for name, layer in layers(bundle, ran).items()
             for k in layer.kernels
@@ -112,11 +114,19 @@ def _layer(function: str, kernels: list[dict[str, Any]]) -> list[str]:
     """The kernels of one layer, each with why it is not part of the one that reads its result."""
     if not kernels:
         return []
-    lines = ["", f"one of the {kernels[0]['layers']} layers of {function}: its kernels, and why they are not fewer"]
+    count = kernels[0]["layers"]
+    lines = [
+        "",
+        f"{function}, one of its {count} equal layers" if count > 1 else f"{function}, the whole function",
+        "Each kernel with the operators that it computes (| are side by side), and why they are not part of a kernel",
+        "that reads their result (fuse_ops), or beside an earlier one with the same input (merge_parallel).",
+    ]
     for at, kernel in enumerate(kernels, 1):
-        readers = ", ".join(str(reader + 1) for reader in kernel["readers"])
-        lines.append(f"{at:>3}  {kernel['kernel'] or 'no kernel'}{f', read by {readers}' if readers else ''}")
-        lines += [f"     {', '.join(kernel['operations'])}", f"     {kernel['reason']}"]
+        readers = [str(reader + 1) for reader in kernel["readers"]] + ["what follows the layer"] * kernel["leaves"]
+        read = f", read by {', '.join(readers)}" if readers else ""
+        lines.append(f"{at:>3}  {kernel['kernel'] or 'no kernel'}{read}")
+        lines.append(f"     {' | '.join(map(', '.join, kernel['beside']))}")
+        lines += [f"     - {reason}" for reason in kernel["reasons"]]
     return lines
 
 

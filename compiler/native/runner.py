@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..executable import Argument, BindingSet, DeviceBuffer, EntryPoint, Executable
 from ..vm import Command, Machine, Suspended, VMModule
@@ -63,11 +63,17 @@ class Runner:
         self.dispatches = 0
 
     @classmethod
-    def of(cls, executable: Executable, weights: Mapping[str, Array] | None = None, replay: bool = True) -> Runner:
-        """A runner of what `compile` gave, on the default device. `weights` are by name, as the module has them."""
+    def of(
+        cls,
+        executable: Executable,
+        weights: Mapping[str, Array] | None = None,
+        replay: bool = True,
+        device: Device | None = None,
+    ) -> Self:
+        """A runner of what `compile` gave. `weights` are by name, as the module has them."""
         kernels = [kernel.source for kernel in executable.kernels]
         parts = (executable.binding_sets, executable.buffers, executable.functions, executable.bytecode)
-        return cls(kernels, *parts, weights or {}, replay=replay)
+        return cls(kernels, *parts, weights or {}, device, replay)
 
     def call(self, name: str, inputs: Mapping[str, Array | Sequence[int]]) -> dict[str, Array]:
         """Runs a function; `inputs` gives an array for each tensor argument and the dimensions of each shape argument.

@@ -32,15 +32,21 @@ class LayerKernel:
     """A dispatch of the layer: the operations that it does, and why it is not part of one that reads its results, or
     does more beside them.
 
-    `kernel` is the number of the device's kernel, -1 where a pass left no call of the group; `readers` are the
-    positions in the layer of the kernels that read its results.
+    `kernel` is the number of the device's kernel, -1 where a pass left no call of the group. `parts` are the groups
+    that run side by side in it. `readers` are the positions in the layer of the kernels that read its results;
+    `leaves` where something outside the layer does.
     """
 
     kernel: int
     name: str
-    operations: tuple[str, ...]
+    parts: tuple[tuple[str, ...], ...]
     readers: tuple[int, ...]
+    leaves: bool
     reasons: tuple[str, ...]
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        return tuple(operation for part in self.parts for operation in part)
 
 
 @dataclass(frozen=True)
@@ -72,14 +78,17 @@ def _layer(bundle: Bundle, function: str, stored: Mapping[str, Any], step: Step)
         roots.setdefault(made.get(root, root), []).append(root)
     launched = {binding.name.name: dispatch.kernel for binding, dispatch in step.calls()}
     order = sorted(roots, key=lambda call: list(launched).index(call) if call in launched else len(launched))
-    members = {call: [m for root in roots[call] for m in groups[root]] for call in order}
-    readers = _readers(operations, list(members.values()))
+    members = {call: tuple(groups[root] for root in roots[call]) for call in order}
+    readers = _readers(operations, [[name for part in parts for name in part] for parts in members.values()])
+    outside = frozenset(stored["leaves"])
     kernels = []
     for at, call in enumerate(order):
         number = launched.get(call, -1)
         name = bundle.kernels[number].name if number >= 0 else ""
         given = tuple(dict.fromkeys(r[root] for r in (reasons, stored["beside"]) for root in roots[call] if root in r))
-        kernels.append(LayerKernel(number, name, tuple(members[call]), tuple(readers[at]), given))
+        parts = members[call]
+        leaves = any(not outside.isdisjoint(part) for part in parts)
+        kernels.append(LayerKernel(number, name, parts, tuple(readers[at]), leaves, given))
     return Layer(function, stored["count"], operations, tuple(kernels), tuple(stored["leaves"]))
 
 

@@ -187,11 +187,16 @@ def test_inspect_lists_the_kernels_of_a_layer(site: Path, capsys: pytest.Capture
     assert main(["inspect", str(site), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert {k["function"] for k in report["layer"]} == set(report["functions"])
-    assert all(k["reason"] and k["kernel"] and k["operations"] for k in report["layer"])
+    assert all(k["reasons"] and k["kernel"] and k["operations"] for k in report["layer"])
+    assert all([name for part in k["beside"] for name in part] == k["operations"] for k in report["layer"])
     assert main(["inspect", str(site)]) == 0
     text = capsys.readouterr().out
+    lines = [line.strip() for line in text.splitlines()]
     for kernel in report["layer"]:
-        assert kernel["reason"] in text
+        assert " | ".join(map(", ".join, kernel["beside"])) in lines
+        assert {f"- {reason}" for reason in kernel["reasons"]} <= set(lines)
+    # The layer's result is what the next one reads.
+    assert [k["leaves"] for k in report["layer"] if k["function"] == "decode"][-1]
 
 
 def test_numbers_for_people() -> None:
