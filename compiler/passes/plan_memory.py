@@ -21,8 +21,9 @@ from ..ir import (
     reference,
 )
 from ..ir.liveness import TensorKey, tensor_lives
-from ..symbolic import Expr, upper_bound
+from ..symbolic import Expr
 from ..target import Target
+from .bounds import bound_within
 from .placement import Pool, share_blocks
 
 
@@ -52,7 +53,7 @@ def tensor_bytes(module: Module, function: Function) -> dict[TensorKey, int]:
     """Bytes that each allocated tensor of a function takes at the bounds. Raises WebrelaxError for an unbounded one."""
     sizes = {}
     for tensor, size in tensor_lives(module, function).sizes.items():
-        bound = _bound(size)
+        bound = _bound(size, function)
         if bound is None:
             raise WebrelaxError(
                 f"{function.name}: {tensor[0]} takes {size} bytes, which has no upper bound: declare one for its"
@@ -93,9 +94,9 @@ def fixed_size(name: str, size: int | Expr) -> int:
     return size
 
 
-def _bound(size: Expr) -> int | None:
+def _bound(size: Expr, function: Function) -> int | None:
     """The size at the bounds, rounded up to vectors of four f32; an empty tensor takes one, too."""
-    most = upper_bound(size)
+    most = bound_within(size, function.requires)
     return None if most is None else max(16, -(-most // 16) * 16)
 
 
@@ -131,7 +132,7 @@ def _callees(module: Module, function: Function) -> set[str]:
 def _plan(module: Module, function: Function, pool: Pool) -> tuple[Function, Mapping[str, Expr]]:
     """The function with its places, and the blocks of unknown size that it allocates."""
     lives = tensor_lives(module, function)
-    bounds = {tensor: _bound(size) for tensor, size in lives.sizes.items()}
+    bounds = {tensor: _bound(size, function) for tensor, size in lives.sizes.items()}
     for (name, _), bound in bounds.items():
         if bound is not None and bound > pool.target.binding_size:
             raise WebrelaxError(
