@@ -18,6 +18,7 @@ from ..ir import (
     If,
     Module,
     Name,
+    Names,
     Ownership,
     Shape,
     ShapeValue,
@@ -49,7 +50,8 @@ class _Fusion:
         self.module, self.target = module, target
         self.kinds = {name: classify(program) for name, program in module.programs.items()}
         self.created: dict[str, Function] = {}
-        self._names: dict[Function, str] = {}
+        self._known: dict[Function, str] = {}
+        self._names = Names(module.functions)
 
     def fuse(self, function: Function) -> Function:
         return replace(function, body=self._block(function.body, Ownership(self.module, function)))
@@ -112,14 +114,10 @@ class _Fusion:
         )
 
     def _add(self, function: Function, base: str) -> FunctionRef:
-        if function not in self._names:
-            name, number = base, 0
-            while name in self.module.functions or name in self.created:
-                number += 1
-                name = f"{base}_{number}"
-            self._names[function] = name
+        if function not in self._known:
+            name = self._known[function] = self._names.fresh(base)
             self.created[name] = replace(function, name=name)
-        return reference(self.created[self._names[function]])
+        return reference(self.created[self._known[function]])
 
 
 def _base(name: str) -> str:

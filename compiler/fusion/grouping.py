@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from ..ir import Annotation, Block, CallTIR, Module, Name, Ownership, Tensor, Tuple, origins
 from ..ir.liveness import allocated_outputs, deep_atoms
-from ..symbolic import Expr, as_expr, as_int, divide_exact, prove_equal, prove_less_equal
+from ..symbolic import Expr, Var, as_expr, as_int, divide_exact, prove_equal, prove_less_equal, substitute
 from ..target import Target
 from ..tir import Binary, Kind, Load, Program, Scalar, Stage, Unary, direct_loads, nodes
+from .merge import rename_scalar
 
 ANCHORS = (Kind.REDUCTION, Kind.OUTPUT_FUSIBLE)
 POINTWISE = (Kind.ELEMENTWISE, Kind.BROADCAST, Kind.INJECTIVE)
 EXPENSIVE = ("exp", "log", "sqrt", "rsqrt", "tanh", "pow")
 # Expressions are trees: a value that is read twice doubles what it is made of, in each step of a chain.
 MOST_COPIES = 32
+# They nest as deep as their group is long, and what works on them recurses.
+MOST_MEMBERS = 32
 
 
 class Grouping:
@@ -30,8 +34,9 @@ class Grouping:
         self.module, self.kinds, self.target, self.block, self.ownership = module, kinds, target, block, ownership
         self.index = {b.name.name: at for at, b in enumerate(block.bindings)}
         self.users: dict[int, set[int]] = {at: set() for at in range(len(block.bindings))}
-        self.writes = [(at, w) for at, b in enumerate(block.bindings) if (w := ownership.writes[b.name.name])]
+        self.writes = [at for at, b in enumerate(block.bindings) if ownership.writes[b.name.name]]
         self.group: dict[int, int] = {}
+        self.members: dict[int, list[int]] = {}  # of each group, last to first
         self.copies: dict[int, int] = {}
         self.refusals: dict[int, str] = {}
         for at, binding in enumerate(block.bindings):
@@ -39,7 +44,7 @@ class Grouping:
                 if isinstance(atom, Name) and atom.name in self.index:
                     self.users[self.index[atom.name]].add(at)
             if isinstance(binding.value, CallTIR) and self._is_shaped(at):
-                self.group[at], self.copies[at] = at, 1
+                self.group[at], self.members[at], self.copies[at] = at, [at], 1
         if isinstance(block.result, Name) and block.result.name in self.index:
             self.users[self.index[block.result.name]].add(len(block.bindings))
 
@@ -53,9 +58,10 @@ class Grouping:
             refusal = self._refusal(at, group)
             if refusal is None:
                 self.group[at], self.copies[at] = group, self._copies(at)
+                self.members[group] += self.members.pop(at)
             else:
                 self.refusals[at] = refusal
-        return {group: members for group in set(self.group.values()) if len(members := self._members(group)) > 1}
+        return {group: members[::-1] for group, members in self.members.items() if len(members) > 1}
 
     def _name(self, at: int) -> str:
         return self.block.bindings[at].name.name
@@ -71,30 +77,28 @@ class Grouping:
     def _kind(self, at: int) -> Kind:
         return self.kinds[self._call(at).program]
 
-    def _members(self, group: int) -> list[int]:
-        return sorted(at for at, g in self.group.items() if g == group)
-
     def _is_shaped(self, at: int) -> bool:
         call = self._call(at)
         return all(map(_is_known, (*(a.annotation for a in call.args), self.block.bindings[at].name.annotation)))
 
     def _refusal(self, at: int, group: int) -> str | None:
         """Why the call may not join the group that holds all its uses; None where it may."""
-        members = self._members(group)
-        if len(self._program(at).outputs) != 1:
-            return f"it has {len(self._program(at).outputs)} results"
+        members = self.members[group][::-1]
         if crossed := self._crossed_write(at, group):
             return f"crosses an in-place write: {crossed} overwrites what it reads"
         if (buffers := self._buffers([at, *members])) > self.target.storage_buffers:
             return f"the kernel would bind {buffers} buffers, {self.target.storage_buffers} are allowed"
+        if len(members) == MOST_MEMBERS:
+            return f"the kernel does {MOST_MEMBERS} operators already, which are as many as are allowed"
         if (copies := self._copies(at)) > MOST_COPIES:
             return f"its expression would be repeated {copies} times"
         if self._kind(at) in POINTWISE:
             refusals = (self._inline_refusal(at, user) for user in sorted(self.users[at]))
             return next((refusal for refusal in refusals if refusal), None)
         if self._kind(at) in ANCHORS:
-            anchors = [m for m in members if self._kind(m) in ANCHORS and not self._is_twin(at, m)]
-            if anchors:
+            anchors = [member for member in members if self._kind(member) in ANCHORS]
+            # Matmuls of one operand over the same loops keep their sums side by side: gate and up.
+            if anchors and not self._operands(at).intersection(*map(self._operands, anchors)):
                 return f"both are reductions: a kernel does one, and {self._name(anchors[0])} is another"
             return self._epilogue_refusal(at, members)
         return "it is opaque: it writes in place, scatters, or has several results"
@@ -145,26 +149,35 @@ class Grouping:
             program, buffers = self._program(member), self._buffers_of(member, dependent)
             if not buffers:
                 continue
-            if self._kind(member) not in (Kind.ELEMENTWISE, Kind.BROADCAST) or len(program.stages) != 1:
-                return f"{self._name(member)} ({self._kind(member)}) does not read the element just computed"
+            kind = self._kind(member)
+            if kind not in (Kind.ELEMENTWISE, Kind.BROADCAST) or len(program.stages) != 1:
+                return f"{self._name(member)} is {kind}: only what reads the result at its own indices goes onto it"
             (stage,) = program.stages
             spatial = tuple(axis.var for axis in stage.spatial)
             if any(load.buffer in buffers and load.indices != spatial for load in stage.loads()):
-                return f"{self._name(member)} does not read the element just computed"
+                return f"{self._name(member)} reads the result at other indices"
             if not self._same_shape(at, member):
                 return f"{self._name(member)} has another shape"
             dependent.add(member)
         return None
 
-    def _is_twin(self, a: int, b: int) -> bool:
-        """Whether two matmuls share an operand and their domain, so that one kernel keeps both sums."""
-        if not self._kind(a) == self._kind(b) == Kind.OUTPUT_FUSIBLE or not self._same_shape(a, b):
-            return False
-        first, second = (self._program(at).stages[0].reduce for at in (a, b))
-        same = len(first) == len(second) and all(
-            prove_equal(x.extent, y.extent) for x, y in zip(first, second, strict=True)
-        )
-        return same and bool(set(self._call(a).args) & set(self._call(b).args))
+    def _operands(self, at: int) -> frozenset[tuple[Scalar, tuple[Expr, ...]]]:
+        """What a matmul multiplies: each factor, over the block's values and numbered loops, with the loops' extents.
+
+        Equal ones are the same elements of the same tensors at the same points. No other call has any.
+        """
+        if self._kind(at) != Kind.OUTPUT_FUSIBLE:
+            return frozenset()
+        call, program = self._call(at), self._program(at)
+        product = program.stages[0]
+        names = {buffer.name: str(atom) for buffer, atom in zip(program.inputs, call.args, strict=True)}
+        symbols: dict[Expr, Expr | int] = dict(zip(program.symbols, call.sym_args, strict=True))
+        axes = (*product.spatial, *product.reduce)
+        extents = tuple(substitute(axis.extent, symbols) for axis in axes)
+        symbols |= {axis.var: Var(f"loop {number}") for number, axis in enumerate(axes)}
+        (value,) = product.values
+        assert isinstance(value, Binary)
+        return frozenset((rename_scalar(factor, names, symbols), extents) for factor in (value.left, value.right))
 
     def _same_shape(self, a: int, b: int) -> bool:
         shapes = [
@@ -190,7 +203,8 @@ class Grouping:
     def _crossed_write(self, at: int, group: int) -> str | None:
         """What overwrites something that the call reads, before the group runs or in it."""
         read = frozenset[str]().union(*(origins(self.ownership.memory(a)) for a in self._call(at).args))
-        crossed = (write for write, written in self.writes if at < write <= group and written & read)
+        between = self.writes[bisect_right(self.writes, at) : bisect_right(self.writes, group)]
+        crossed = (write for write in between if self.ownership.writes[self._name(write)] & read)
         return next(map(self._name, crossed), None)
 
 

@@ -112,21 +112,24 @@ def _rename_stage(stage: Stage, names: Mapping[str, str], symbols: Mapping[Expr,
     def axes(given: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(a.var, substitute(a.extent, symbols)) for a in given)
 
-    def index(expr: Expr) -> Expr:
-        return substitute(rename_index(expr, names), symbols)
-
-    def scalar(node: Scalar) -> Scalar:
-        renamed = rebuild(node, scalar, index)
-        return replace(renamed, buffer=names[renamed.buffer]) if isinstance(renamed, Load) else renamed
-
     return Stage(
         tuple(names[o] for o in stage.outputs),
         axes(stage.spatial),
-        tuple(map(index, stage.indices)),
-        tuple(map(scalar, stage.values)),
+        tuple(substitute(rename_index(i, names), symbols) for i in stage.indices),
+        tuple(rename_scalar(v, names, symbols) for v in stage.values),
         axes(stage.reduce),
         stage.reducer,
     )
+
+
+def rename_scalar(node: Scalar, names: Mapping[str, str], symbols: Mapping[Expr, Expr | int]) -> Scalar:
+    """The expression over other buffers, with symbols and loop variables replaced."""
+    renamed = rebuild(
+        node,
+        lambda child: rename_scalar(child, names, symbols),
+        lambda expr: substitute(rename_index(expr, names), symbols),
+    )
+    return replace(renamed, buffer=names[renamed.buffer]) if isinstance(renamed, Load) else renamed
 
 
 def rename_index(expr: Expr, names: Mapping[str, str]) -> Expr:

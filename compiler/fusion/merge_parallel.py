@@ -23,7 +23,7 @@ from ..ir import (
     origins,
 )
 from ..ir.liveness import deep_atoms
-from ..schedule import can_combine
+from ..schedule import combining_refusal
 from ..symbolic import Expr, substitute
 from ..target import Target
 from ..tir import Buffer, Program
@@ -69,30 +69,35 @@ class _Merging:
         self.refusals: dict[str, str] = {}
 
     def run(self) -> Block:
-        bindings = list(self.block.bindings)
+        bindings = self.block.bindings
+        taken: set[int] = set()
         result: list[Binding] = []
-        while bindings:
-            first, *rest = bindings
-            group = [first]
-            if isinstance(first.value, CallTIR):
-                group += self._partners(first, rest)
-            bindings = [b for b in rest if b not in group]
-            result += self._joined(group) if len(group) > 1 else [first]
+        for at, first in enumerate(bindings):
+            if at in taken:
+                continue
+            partners = self._partners(at, taken) if isinstance(first.value, CallTIR) else []
+            taken.update(partners)
+            result += self._joined([first, *(bindings[p] for p in partners)]) if partners else [first]
         return Block(tuple(result), self.block.result)
 
-    def _partners(self, first: Binding, rest: Sequence[Binding]) -> list[Binding]:
+    def _partners(self, first: int, taken: Collection[int]) -> list[int]:
         """The later calls that may run beside the first one, in order."""
-        group = [first]
+        bindings = self.block.bindings
+        group, partners = [bindings[first]], list[int]()
         passed: list[Binding] = []
-        for candidate in rest:
+        for at in range(first + 1, len(bindings)):
+            candidate = bindings[at]
+            if at in taken:
+                continue
             if self._fits(group, passed, candidate):
                 group.append(candidate)
+                partners.append(at)
             else:
                 passed.append(candidate)
             # A call far away would only keep its result alive for long; a match_cast may bind what later shapes use.
             if len(passed) >= FARTHEST or isinstance(candidate.value, MatchCast):
                 break
-        return group[1:]
+        return partners
 
     def _fits(self, group: Sequence[Binding], passed: Sequence[Binding], candidate: Binding) -> bool:
         if not isinstance(candidate.value, CallTIR) or not _share_input(group[0], candidate):
@@ -114,9 +119,7 @@ class _Merging:
         buffers = len(args) + len(program.outputs) - len(program.in_place)
         if buffers > self.target.storage_buffers:
             return f"the kernel would bind {buffers} buffers, {self.target.storage_buffers} are allowed"
-        if not can_combine(program, self.target):
-            return "no schedule does both, or its text would be too long"
-        return None
+        return combining_refusal(program, self.target)
 
     def _touches(self, a: Binding, b: Binding) -> bool:
         """Whether one call overwrites memory that the other reads or overwrites."""

@@ -55,6 +55,7 @@ from .expr import (
     map_atoms,
     use_counts,
 )
+from .names import Names
 from .ownership import Ownership, origins
 from .printer import print_function, print_module, print_value
 from .verify import IllFormed, verify
@@ -82,6 +83,7 @@ __all__ = [
     "Module",
     "ModuleBuilder",
     "Name",
+    "Names",
     "Object",
     "Operator",
     "Ownership",

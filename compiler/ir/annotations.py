@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -139,12 +139,17 @@ def map_dimensions(annotation: Annotation, mapping: Mapping[Key, Expr | int]) ->
     return annotation
 
 
-def erase_variables(annotation: Annotation, known: frozenset[Var]) -> Annotation:
+def mentions_only(annotation: Annotation, known: Container[Var]) -> bool:
+    """Whether all variables of an annotation are among those known."""
+    return all(variable in known for variable in annotation_variables(annotation))
+
+
+def erase_variables(annotation: Annotation, known: Container[Var]) -> Annotation:
     """Coarsens what mentions a variable outside `known` to its rank."""
     match annotation:
-        case Shape(dims) if dims is not None and not annotation_variables(annotation) <= known:
+        case Shape(dims) if dims is not None and not mentions_only(annotation, known):
             return Shape(ndim=len(dims))
-        case Tensor(shape=shape) if shape is not None and not annotation_variables(annotation) <= known:
+        case Tensor(shape=shape) if shape is not None and not mentions_only(annotation, known):
             return Tensor(dtype=annotation.dtype, ndim=len(shape))
         case Tuple(fields):
             return Tuple(tuple(erase_variables(f, known) for f in fields))
@@ -189,7 +194,7 @@ def _is_function_subsumed(finer: Callable, coarser: Callable) -> bool:
     if not all(fits_bounds(variable, value) for variable, value in solved.items()):
         return False
     params = [map_dimensions(own, solved) for own in finer.params]
-    result = map_dimensions(erase_variables(finer.result, frozenset(solved)), solved)
+    result = map_dimensions(erase_variables(finer.result, solved), solved)
     return all(map(is_subsumed, coarser.params, params)) and is_subsumed(result, coarser.result)
 
 

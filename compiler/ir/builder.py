@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable as Function_
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -30,26 +31,20 @@ from .expr import (
     Value,
     all_bindings,
 )
+from .names import Names
 
 
 class BlockBuilder:
     """Collects bindings of one block. Names get a number where they would repeat."""
 
-    def __init__(self, taken: set[str] | None = None, variables: frozenset[Var] = frozenset()) -> None:
-        self._taken = taken if taken is not None else set()
-        self._last: dict[str, int] = {}  # the number that each repeated name got last
-        self._variables = variables
+    def __init__(self, names: Names | None = None, variables: ChainMap[Var, None] | None = None) -> None:
+        self._names = Names() if names is None else names
+        self._variables = ChainMap[Var, None]() if variables is None else variables
         self._bindings: list[Binding] = []
 
     def fresh(self, hint: str) -> str:
         """An unused name, `hint` itself if it is free."""
-        name, number = hint, self._last.get(hint, 0)
-        while name in self._taken:
-            number += 1
-            name = f"{hint}_{number}"
-        self._last[hint] = number
-        self._taken.add(name)
-        return name
+        return self._names.fresh(hint)
 
     def emit(self, value: Value, hint: str = "v") -> Name:
         """Binds a value to a fresh name, annotated by deduction. Raises ValueError where the value is ill-typed."""
@@ -67,7 +62,7 @@ class BlockBuilder:
 
     def declare(self, annotation: Annotation) -> None:
         """Makes the variables that stand alone as a dimension known from here on."""
-        self._variables |= {d for d in dimensions(annotation) if isinstance(d, Var)}
+        self._variables.update({d: None for d in dimensions(annotation) if isinstance(d, Var)})
 
     def match_cast(self, value: Atom, annotation: Annotation, hint: str = "cast") -> Name:
         """Asserts a finer annotation, whose new variables it binds."""
@@ -85,7 +80,7 @@ class BlockBuilder:
 
     def arm(self) -> BlockBuilder:
         """A builder for an arm of an `if`, sharing this block's names."""
-        return BlockBuilder(self._taken, self._variables)
+        return BlockBuilder(self._names, self._variables.new_child())
 
     def if_else(self, condition: Atom, then: Block, orelse: Block, hint: str = "chosen") -> Name:
         return self.emit(If(condition, then, orelse), hint)
@@ -95,10 +90,10 @@ class BlockBuilder:
         return Block(tuple(self._bindings), result)
 
 
-def expand_call(call: Call, taken: set[str]) -> Block:
-    """What a call of an operator with `expand` stands for; the names are fresh, and added to `taken`."""
+def expand_call(call: Call, names: Names) -> Block:
+    """What a call of an operator with `expand` stands for."""
     assert call.op.expand is not None
-    builder = BlockBuilder(taken)
+    builder = BlockBuilder(names)
     return builder.block(call.op.expand(builder, call.args, dict(call.attributes)))
 
 
@@ -122,12 +117,12 @@ def rewrite_bindings(block: Block, change: Function_[[Binding], Iterable[Binding
     return Block(tuple(bindings), block.result)
 
 
-def taken_names(function: Function) -> set[str]:
+def taken_names(function: Function) -> Names:
     """Every name that a function binds, those of symbolic variables included."""
     names = (*function.params, *(b.name for b in all_bindings(function.body)))
     casts = (b.value for b in all_bindings(function.body))
     annotations = (*(n.annotation for n in names), *(c.annotation for c in casts if isinstance(c, MatchCast)))
-    return {n.name for n in names} | {v.name for a in annotations for v in annotation_variables(a)}
+    return Names([*(n.name for n in names), *(v.name for a in annotations for v in annotation_variables(a))])
 
 
 class FunctionBuilder(BlockBuilder):
@@ -158,7 +153,8 @@ class ModuleBuilder:
         self._base = module or Module({})
         self.functions: dict[str, Function] = dict(self._base.functions)
         self.programs: dict[str, Program] = dict(self._base.programs)
-        self._names = {_anonymous(p): name for name, p in self.programs.items()}
+        self._known = {_anonymous(p): name for name, p in self.programs.items()}
+        self._names = Names(self.programs)
 
     def add_function(self, function: Function) -> FunctionRef:
         """Adds or replaces a function and returns a reference that calls it."""
@@ -168,14 +164,10 @@ class ModuleBuilder:
     def add_program(self, program: Program) -> str:
         """The name of this program in the module: an equal one's, or a fresh one."""
         key = _anonymous(program)
-        if key not in self._names:
-            name, number = program.name, 0
-            while name in self.programs:
-                number += 1
-                name = f"{program.name}_{number}"
+        if key not in self._known:
+            name = self._known[key] = self._names.fresh(program.name)
             self.programs[name] = replace(program, name=name)
-            self._names[key] = name
-        return self._names[key]
+        return self._known[key]
 
     def call_tir(self, program: Program, args: Sequence[Atom]) -> CallTIR:
         """A call whose shapes and symbolic arguments are the program's own variables."""

@@ -114,7 +114,7 @@ def call_result(callee: Annotation, args: tuple[Annotation, ...], name: str) -> 
         solve(param, arg, solved)
     for param, arg in zip(callee.params, args, strict=True):
         _check_dimensions(param, arg, solved, name)
-    coarse = erase_variables(callee.result, frozenset(solved))
+    coarse = erase_variables(callee.result, solved)
     return map_dimensions(coarse, solved)
 
 

@@ -41,6 +41,7 @@ from .expr import (
     all_bindings,
 )
 from .liveness import tensor_lives
+from .names import Names
 
 Array = np.ndarray[Any, Any]
 Routine = Function_[..., Array]
@@ -166,7 +167,7 @@ class _Frame:
         match value:
             case Call(op, args, attributes):
                 if op.expand is not None:
-                    return self.block(expand_call(value, {*self.values, *(v.name for v in self.env)}))
+                    return self.block(expand_call(value, Names([*self.values, *(v.name for v in self.env)])))
                 if op.lower is None:
                     raise NotImplementedError(f"{op.name} has no lowering to a tensor program")
                 program = op.lower(tuple(a.annotation for a in args), dict(attributes))

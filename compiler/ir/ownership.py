@@ -39,14 +39,18 @@ def origins(memory: Memory) -> frozenset[str]:
 
 
 class Ownership:
-    """The analysis of one function: `of` each name, `result` of the function, and what each binding `writes`."""
+    """The analysis of one function: `of` each name, `result` of the function, and what each binding `writes`.
 
-    def __init__(self, module: Module, function: Function, _active: tuple[str, ...] = ()) -> None:
+    `results` has those of other functions of the module, so that analyses which share it look at each function once.
+    """
+
+    def __init__(self, module: Module, function: Function, results: dict[str, Memory | None] | None = None) -> None:
         self.of: dict[str, Memory] = {p.name: frozenset({p.name}) for p in function.params}
         self.writes: dict[str, frozenset[str]] = {}
-        self._module, self._active = module, (*_active, function.name)
+        self._module, self._results = module, {} if results is None else results
+        self._results.setdefault(function.name)  # None: it is not known yet what a call of itself gives
         self._block(function.body)
-        self.result = self.memory(function.body.result)
+        self.result = self._results[function.name] = self.memory(function.body.result)
 
     def memory(self, atom: Atom) -> Memory:
         """The origins of an atom. Weights, shapes and functions have none: nothing may overwrite them."""
@@ -109,7 +113,10 @@ class Ownership:
     def _called(self, name: str, callee: FunctionRef | Name, args: tuple[Atom, ...]) -> Memory:
         """The callee's result, its parameters replaced by the arguments; any of these where the callee is unknown."""
         function = self._module.functions.get(callee.name) if isinstance(callee, FunctionRef) else None
-        if function is None or function.name in self._active or len(function.params) != len(args):
+        if function is not None and function.name not in self._results:
+            Ownership(self._module, function, self._results)
+        result = self._results[function.name] if function is not None else None
+        if function is None or result is None or len(function.params) != len(args):
             return frozenset({name}).union(*(origins(self.memory(a)) for a in args))
         given = {p.name: origins(self.memory(a)) for p, a in zip(function.params, args, strict=True)}
 
@@ -118,7 +125,7 @@ class Ownership:
                 return tuple(map(replaced, memory))
             return NOTHING.union(*(given.get(origin, frozenset({f"{name}.{origin}"})) for origin in memory))
 
-        return replaced(Ownership(self._module, function, self._active).result)
+        return replaced(result)
 
 
 def value_args(value: Value) -> tuple[Atom, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -45,9 +46,10 @@ def verify(module: Module) -> None:
     for name, program in module.programs.items():
         _check(name == program.name, f"program {program.name} is listed as {name}")
         verify_program(program)
+    results: dict[str, Memory | None] = {}
     for name, function in module.functions.items():
         _check(name == function.name, f"function {function.name} is listed as {name}")
-        _FunctionCheck(module, function).run()
+        _FunctionCheck(module, function, Ownership(module, function, results)).run()
 
 
 def verify_program(program: Program) -> None:
@@ -88,15 +90,15 @@ def _check(condition: bool, message: str) -> None:
 
 
 class _FunctionCheck:
-    def __init__(self, module: Module, function: Function) -> None:
-        self.module, self.function = module, function
-        self.ownership = Ownership(module, function)
+    def __init__(self, module: Module, function: Function, ownership: Ownership) -> None:
+        self.module, self.function, self.ownership = module, function, ownership
         self.taken: set[str] = set()
-        self.holders: dict[str, list[str]] = {}
-        # What is known at the current binding; the arms of an `if` have copies.
-        self.scope: dict[str, Annotation] = {}
-        self.variables: dict[str, Var] = {}
-        self.overwritten: set[str] = set()
+        # What is known at the current binding; the arms of an `if` add to maps of their own.
+        self.scope: ChainMap[str, Annotation] = ChainMap()
+        self.variables: ChainMap[str, Var] = ChainMap()
+        # The names of each memory since it was overwritten last; those from before.
+        self.holders: ChainMap[str, list[str]] = ChainMap()
+        self.overwritten: ChainMap[str, None] = ChainMap()
 
     def fail(self, where: str, message: str) -> NoReturn:
         raise IllFormed(f"{self.function.name}: {where}: {message}")
@@ -201,11 +203,12 @@ class _FunctionCheck:
 
     def arms(self, *arms: Block) -> None:
         """Each arm starts from what is known before, and that is all that is known behind them."""
-        scope, variables, overwritten = self.scope, self.variables, self.overwritten
+        known = self.scope, self.variables, self.holders, self.overwritten
         for arm in arms:
-            self.scope, self.variables, self.overwritten = dict(scope), dict(variables), set(overwritten)
+            self.scope, self.variables = known[0].new_child(), known[1].new_child()
+            self.holders, self.overwritten = known[2].new_child(), known[3].new_child()
             self.block(arm)
-        self.scope, self.variables, self.overwritten = scope, variables, overwritten
+        self.scope, self.variables, self.holders, self.overwritten = known
 
     def call_program(self, where: str, call: ProgramCall) -> None:
         program = self.module.programs.get(call.program)
@@ -231,7 +234,9 @@ class _FunctionCheck:
             for other in (*args[:at], *args[at + 1 :]):
                 if origins(self.ownership.memory(other)) & memory:
                     self.fail(where, f"reads {other} while overwriting it")
-        self.overwritten.update(*(self.holders.get(origin, ()) for origin in self.ownership.writes[where]))
+        for origin in self.ownership.writes[where]:
+            self.overwritten.update(dict.fromkeys(self.holders.get(origin, ())))
+            self.holders[origin] = []
 
 
 def _fits(annotation: Annotation, expected: Tensor, is_output: bool) -> bool:

@@ -17,6 +17,7 @@ from ..ir import (
     Module,
     ModuleBuilder,
     Name,
+    Names,
     Operator,
     Tensor,
     rewrite_bindings,
@@ -45,8 +46,8 @@ class Routine:
 class LibraryBuilder(BlockBuilder):
     """Binds calls of routines and of operators."""
 
-    def __init__(self, programs: ModuleBuilder, taken: set[str]) -> None:
-        super().__init__(taken)
+    def __init__(self, programs: ModuleBuilder, names: Names) -> None:
+        super().__init__(names)
         self._programs = programs
 
     def library(self, routine: Routine, *args: Atom, hint: str | None = None, **attributes: Any) -> Name:
@@ -92,20 +93,20 @@ def dispatch_library(module: Module, target: Target, table: Sequence[Entry]) -> 
     """Replaces each operator call by what the first entry that fits says. Calls that no entry fits stay as they are."""
     builder = ModuleBuilder(module)
 
-    def dispatch(binding: Binding, taken: set[str]) -> Iterable[Binding]:
+    def dispatch(binding: Binding, names: Names) -> Iterable[Binding]:
         call = binding.value
         if not isinstance(call, Call):
             return [binding]
         arguments, attributes = tuple(a.annotation for a in call.args), dict(call.attributes)
         for entry in table:
             if entry.operator is call.op and entry.condition(arguments, attributes, target):
-                block = LibraryBuilder(builder, taken)
+                block = LibraryBuilder(builder, names)
                 return splice(binding, block.block(entry.calls(block, call.args, attributes)))
         return [binding]
 
     def dispatch_function(function: Function) -> Function:
-        taken = taken_names(function)
-        return replace(function, body=rewrite_bindings(function.body, lambda binding: dispatch(binding, taken)))
+        names = taken_names(function)
+        return replace(function, body=rewrite_bindings(function.body, lambda binding: dispatch(binding, names)))
 
     functions = {name: dispatch_function(f) for name, f in module.functions.items()}
     return replace(module, functions=functions, programs=builder.programs)

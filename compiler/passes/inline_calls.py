@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -31,7 +32,6 @@ from ..ir import (
     Tuple,
     Value,
     all_bindings,
-    annotation_variables,
     bound_variables,
     deduce,
     dimensions,
@@ -86,7 +86,7 @@ def _inlined(module: Module, function: Function) -> Function:
     if _has_function(function.result):
         return function
     inliner = _Inliner(module, BlockBuilder(taken_names(function)))
-    region = _Region(set(bound_variables(function)))
+    region = _Region(ChainMap(dict.fromkeys(bound_variables(function))))
     scope = _Scope({p.name: p for p in function.params}, {}, (function.name,))
     result = inliner.value_of(inliner.block(function.body, scope, region), function.name)
     return replace(function, body=Block(tuple(region.bindings), result))
@@ -109,7 +109,7 @@ _Meaning: TypeAlias = "Atom | _Choice | tuple[_Meaning, ...]"
 class _Region:
     """The block under construction, and the symbolic variables that are bound so far."""
 
-    known: set[Var]
+    known: ChainMap[Var, None]
     bindings: list[Binding] = field(default_factory=list)
 
 
@@ -170,7 +170,7 @@ class _Inliner:
         test = self.value_of(self.meaning(condition, scope), name.name)
         arms = []
         for arm in (then, orelse):
-            inner = _Region(set(region.known))
+            inner = _Region(region.known.new_child())
             arms.append((inner, self.block(arm, scope, inner)))
         if not any(_is_function(meaning) for _, meaning in arms):
             blocks = [Block(tuple(inner.bindings), self.value_of(m, name.name)) for inner, m in arms]
@@ -189,7 +189,7 @@ class _Inliner:
             case _Choice(condition, then, orelse):
                 blocks = []
                 for chosen in (then, orelse):
-                    inner = _Region(set(region.known))
+                    inner = _Region(region.known.new_child())
                     result = self.call(chosen, args, name, replace(scope, stack=(*scope.stack, "")), inner)
                     blocks.append(Block(tuple(inner.bindings), self.value_of(result, name.name)))
                 return self.emit(If(condition, *blocks), name, scope, region)
@@ -310,10 +310,9 @@ class _Inliner:
         if self.count > MOST_BINDINGS:
             raise WebrelaxError(f"{scope.stack[0]} has more than {MOST_BINDINGS} bindings once its calls are inlined")
         if isinstance(value, MatchCast):
-            region.known |= {d for d in dimensions(value.annotation) if isinstance(d, Var)}
+            region.known.update({d: None for d in dimensions(value.annotation) if isinstance(d, Var)})
         annotation = deduce(value)
-        if not annotation_variables(annotation) <= region.known:
-            annotation = erase_variables(annotation, frozenset(region.known))
+        annotation = erase_variables(annotation, region.known)
         bound = Name(self.names.fresh(name.name) if scope.is_inlined else name.name, annotation)
         region.bindings.append(Binding(bound, value))
         return bound

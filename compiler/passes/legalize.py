@@ -13,6 +13,7 @@ from ..ir import (
     Function,
     Module,
     ModuleBuilder,
+    Names,
     Operator,
     Tensor,
     expand_call,
@@ -34,10 +35,10 @@ def legalize(module: Module) -> Module:
     builder = ModuleBuilder(module)
     programs: dict[tuple[Operator, tuple[Annotation, ...], Attributes], Program] = {}
 
-    def lower(binding: Binding, taken: set[str]) -> Iterable[Binding]:
+    def lower(binding: Binding, names: Names) -> Iterable[Binding]:
         match binding.value:
             case Call(op, args, attributes) as call if op.expand is not None:
-                return [lowered for part in splice(binding, expand_call(call, taken)) for lowered in lower(part, taken)]
+                return [lowered for part in splice(binding, expand_call(call, names)) for lowered in lower(part, names)]
             case Call(op, args, attributes) if op.lower is not None:
                 annotations = tuple(a.annotation for a in args)
                 key = (op, annotations, attributes)
@@ -48,8 +49,8 @@ def legalize(module: Module) -> Module:
         return [binding]
 
     def lower_function(function: Function) -> Function:
-        taken = taken_names(function)
-        return replace(function, body=rewrite_bindings(function.body, lambda binding: lower(binding, taken)))
+        names = taken_names(function)
+        return replace(function, body=rewrite_bindings(function.body, lambda binding: lower(binding, names)))
 
     functions = {name: lower_function(f) for name, f in module.functions.items()}
     return replace(module, functions=functions, programs=builder.programs)

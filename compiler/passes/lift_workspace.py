@@ -14,6 +14,7 @@ from ..ir import (
     Module,
     ModuleBuilder,
     Name,
+    Names,
     Tensor,
     rewrite_bindings,
     splice,
@@ -56,7 +57,7 @@ def lift_workspace(module: Module, target: Target) -> Module:
     builder = ModuleBuilder(module)
     splits = {name: split(program, parts_of(program, target)) for name, program in module.programs.items()}
 
-    def lift(binding: Binding, taken: set[str]) -> Iterable[Binding]:
+    def lift(binding: Binding, names: Names) -> Iterable[Binding]:
         call = binding.value
         found = splits[call.program] if isinstance(call, CallTIR) else None
         if not isinstance(call, CallTIR) or found is None:
@@ -64,7 +65,7 @@ def lift_workspace(module: Module, target: Target) -> Module:
         program = module.programs[call.program]
         symbols: dict[Expr, Expr | int] = dict(zip(program.symbols, call.sym_args, strict=True))
         args: dict[str, Atom] = {b.name: atom for b, atom in zip(program.inputs, call.args, strict=True)}
-        block = BlockBuilder(taken)
+        block = BlockBuilder(names)
         workspace = tuple(Tensor([substitute(e, symbols) for e in b.shape], b.dtype) for b in found.partial.outputs)
         partial = block.emit(_call(builder, found.partial, args, workspace, symbols), "partial")
         args |= {b.name: _item(block, partial, at, workspace) for at, b in enumerate(found.partial.outputs)}
@@ -72,8 +73,8 @@ def lift_workspace(module: Module, target: Target) -> Module:
         return splice(binding, block.block(total))
 
     def lift_function(function: Function) -> Function:
-        taken = taken_names(function)
-        return replace(function, body=rewrite_bindings(function.body, lambda binding: lift(binding, taken)))
+        names = taken_names(function)
+        return replace(function, body=rewrite_bindings(function.body, lambda binding: lift(binding, names)))
 
     functions = {name: f if f.fused else lift_function(f) for name, f in module.functions.items()}
     return replace(module, functions=functions, programs=builder.programs)

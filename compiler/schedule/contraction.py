@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
 
 from ..symbolic import (
-    Add,
     Expr,
-    FloorDiv,
-    FloorMod,
-    Max,
-    Min,
-    Mul,
-    Opaque,
     Var,
     as_expr,
     as_int,
-    is_multiple_of,
     prove_equal,
     substitute,
     upper_bound,
@@ -27,7 +18,6 @@ from ..symbolic import (
 from ..tir import Axis, Program, Reducer, Scalar, Stage, loads, substitute_scalar
 from .body import Body
 from .lower import Reader, Values, at_point, flatten, product, taken_names, unflatten
-from .walk import expressions_in
 
 MOST_CHOICES = 16  # entries of a table that a thread keeps in registers
 
@@ -187,54 +177,6 @@ def _stores(values: Values, found: Contraction, point: Mapping[Expr, Expr | int]
         for name, value in zip(stage.outputs, stage.values, strict=True):
             result = values.held[name](tuple(at)) if stage.reducer else values.scalar(value, mapping)
             yield name, flatten(where, program.buffer(name).shape), result
-
-
-# --- how the reduced index is used ---
-
-
-def runs(found: Contraction, nodes: Sequence[Scalar], most: int = 32) -> tuple[int, int]:
-    """(inner, outer) run lengths of the reduced index, both dividing its range and `most`, inner dividing outer.
-
-    Within an inner run the expressions differ only in places that are known when the run is unrolled: a packed word is
-    loaded once a run. Within an outer run, the values of a quantization group stay the same.
-    """
-    usable = [_usable_periods(found, node, most) for node in nodes]
-    # What one operand needs for its words holds for the others too: the longest of the shortest periods.
-    inner = max((periods[0] for periods in usable if periods), default=None)
-    if inner is None:
-        inner = next((p for p in (4, 2) if is_multiple_of(found.length, p)), 1)
-    periods = sorted({p for own in usable for p in own})
-    outer = inner
-    for period in periods:
-        if period % outer == 0:
-            outer = period
-    return inner, outer
-
-
-def _usable_periods(found: Contraction, node: Scalar, most: int) -> list[int]:
-    periods = {p for e in expressions_in(node) for p in _periods(e, found.k)}
-    return sorted(p for p in periods if p % 4 == 0 and most % p == 0 and is_multiple_of(found.length, p))
-
-
-def _periods(expr: Expr, k: Var) -> Iterator[int]:
-    """The divisors c of `(k + ...) // c` and `% c` inside an index."""
-    match expr:
-        case FloorDiv(a, b) | FloorMod(a, b):
-            divisor = as_int(b)
-            if divisor is not None and k in variables(a):
-                step = as_int(
-                    substitute(a, {k: Var("probe", None, None) + 1}) - substitute(a, {k: Var("probe", None, None)})
-                )
-                yield divisor // gcd(divisor, step) if step else divisor
-            yield from _periods(a, k)
-            yield from _periods(b, k)
-        case Add(parts) | Mul(_, parts) | Min(parts) | Max(parts):
-            for part in parts:
-                yield from _periods(part, k)
-        case Opaque(payload):
-            assert isinstance(payload, Scalar)
-            for inner in expressions_in(payload):
-                yield from _periods(inner, k)
 
 
 def is_contiguous(found: Contraction, nodes: Sequence[Scalar], var: Var) -> bool:

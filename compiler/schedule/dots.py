@@ -15,12 +15,13 @@ from ..symbolic import Expr, Var, as_expr, ceildiv, is_multiple_of, upper_bound
 from ..target import Target
 from ..tir import Program, Reducer, Scalar
 from .body import Body, accumulate, below, combine, start
-from .contraction import Contraction, Term, contraction, finish_point, is_contiguous, runs
+from .contraction import Contraction, Term, contraction, finish_point, is_contiguous
 from .kernel import Kernel, lane
 from .limits import check_own_points
 from .linear import Run
 from .lower import finish, launch, product, taken_names, unflatten
 from .nodes import Element, Local
+from .runs import runs
 
 ALONE, TOGETHER = 64, 32  # threads of a workgroup: those that wait for each other are better one SIMD group
 MOST_ACROSS = 16

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..symbolic import as_int
-from ..tir import Binary, Bitcast, Cast, Index, Literal, Scalar, Select
+from ..symbolic import Expr, as_expr, as_int
+from ..tir import Binary, Bitcast, Cast, Literal, Scalar, Select
+from .bits import places, shifted
 from .choice import bit_in_place
 from .rewrite import rebuild
 
@@ -51,36 +52,31 @@ def _field(node: Scalar) -> _Field | None:
             inner = _field(x)
             return None if inner is None or inner.zero else replace(inner, zero=int(zero))
         case Binary("shr", Bitcast("i32", Binary("shl", word, left)), right):
-            up, down = _constant(left), _constant(right)
-            if up is None or down is None or not HALF <= down < 32 or not 0 <= up <= down:
+            up, down = places(left), places(right)
+            kept = None if down is None else as_int(down)
+            if up is None or kept is None or not HALF <= kept < 32:
                 return None
-            return _Field(word, down - up, 32 - down, signed=True)
+            return _placed(word, kept - up, 32 - kept, signed=True)
     return _unsigned(node) if node.dtype == "u32" else None
 
 
 def _unsigned(node: Scalar) -> _Field | None:
     match node:
         case Binary("and", Binary("shr", word, by), Literal(mask, "u32")):
-            shift = _constant(by)
+            shift = places(by)
         case Binary("and", word, Literal(mask, "u32")):
-            shift = 0
+            shift = as_expr(0)
         case _:
             return None
     bits = int(mask).bit_length()
-    if shift is None or int(mask) != (1 << bits) - 1 or not 0 < bits <= HALF or not 0 <= shift <= 32 - bits:
+    return _placed(word, shift, bits) if int(mask) == (1 << bits) - 1 else None
+
+
+def _placed(word: Scalar, shift: Expr | None, bits: int, signed: bool = False) -> _Field | None:
+    source = shifted(word, shift)
+    if source is None or not 0 < bits <= HALF or not 0 <= source[1] <= 32 - bits:
         return None
-    return _Field(word, shift, bits)
-
-
-def _constant(node: Scalar) -> int | None:
-    match node:
-        case Literal(value):
-            return int(value)
-        case Index(expr):
-            return as_int(expr)
-        case Cast("u32", x):
-            return _constant(x)
-    return None
+    return _Field(*source, bits, signed)
 
 
 def _in_place(field: _Field) -> Scalar:

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 
 from ..symbolic import Expr, Var, ceildiv, is_multiple_of, upper_bound
 from ..target import Target
-from ..tir import Axis, Binary, Literal, Program, Scalar, scalar_variables
+from ..tir import Axis, Binary, Literal, Program, Scalar, nodes, scalar_variables
 from .body import Body, below
-from .contraction import Contraction, Term, contraction, finish_point, is_contiguous, runs
+from .contraction import Contraction, Term, contraction, finish_point, is_contiguous
 from .fields import fields_in_place
 from .kernel import GROUP, Kernel, lane
 from .limits import check_own_points
 from .lower import bounded, finish, product, taken_names, unflatten
 from .nodes import Element, Lane, Local, Matrix, MatrixProduct, Vector
 from .pack import pack
+from .runs import ENOUGH, runs
 
 TALL = 8  # a thread's rows
 ACROSS, DOWN = 16, 4  # threads of a workgroup along the columns and the rows
+LONG_DECODE = 64  # operations: where decoding takes more, the text of four positions is enough
 LEAST_ROWS = 4  # fewer rows than this are no matrix: GEMV is better
 
 Point = dict[Expr, Expr | int]
@@ -142,7 +144,8 @@ class _Tile:
         found, rights = self.mm.found, self.mm.rights
         zero = Vector((Literal(0.0, "f32"),) * 4)
         self.sums = [[[self.body.register("s", zero) for _ in range(TALL)] for _ in range(self.blocks)] for _ in rights]
-        inner, outer = runs(found, rights)
+        is_long = sum(1 for right in rights for _ in nodes(right)) > LONG_DECODE
+        inner, outer = runs(found, rights, 4 if is_long else ENOUGH)
         if inner < 4:
             inner = outer = 4
         with (

@@ -213,7 +213,9 @@ class _Common:
 def worth_a_name(node: Scalar) -> bool:
     """Whether computing it again costs more than a name."""
     match node:
-        case Literal() | Local() | Index() | Vector() | Lane():
+        case Vector(parts):
+            return len(set(parts)) == 1 and isinstance(parts[0], Lane)
+        case Literal() | Local() | Index() | Lane():
             return False
         case Unary("neg", x) | Cast(_, x):
             return worth_a_name(x)

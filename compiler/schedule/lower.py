@@ -8,8 +8,9 @@ from ..errors import WebrelaxError
 from ..symbolic import Const, Expr, Opaque, Var, as_expr, as_int, ceildiv, map_opaque, minimum, upper_bound, walk
 from ..target import Target
 from ..tir import Axis, Buffer, Index, Load, Program, Scalar, Stage, rebuild, substitute_scalar
+from .bits import possible_bits
 from .body import Body, below
-from .choice import choose, possible_bits
+from .choice import choose
 from .kernel import GROUP, Binding, Kernel
 from .rewrite import loaded, rename_memory
 

@@ -67,16 +67,17 @@ def schedule(program: Program, target: Target = WEBGPU) -> Kernel:
 
 
 @lru_cache(256)
-def can_combine(program: Program, target: Target) -> bool:
-    """Whether one kernel can do all of a program that consists of independent parts: see `beside`.
+def combining_refusal(program: Program, target: Target) -> str | None:
+    """Why one kernel cannot do all of a program that consists of independent parts (see `beside`); None if it can.
 
     Buffers are not counted, as some may be the same memory: see `check_bindings`.
     """
     try:
         kernel = schedule(program, target)
-    except WebrelaxError:
-        return False
-    return _text_size(kernel) <= MOST_TEXT
+    except WebrelaxError as error:
+        return str(error)
+    size = _text_size(kernel)
+    return None if size <= MOST_TEXT else f"its text would be about {size} bytes, {MOST_TEXT} are allowed"
 
 
 def _text_size(kernel: Kernel) -> int:

@@ -1,4 +1,4 @@
-"""The whole pipeline: without NumPy, under limits, the same every time, and blind to names."""
+"""The whole pipeline: without NumPy, under limits, and the same every time."""
 
 from __future__ import annotations
 
@@ -73,52 +73,6 @@ def test_no_kernel_is_over_8_kb() -> None:
     for name in ("F32", "F16", "Q8_0", "Q4_0", "Q4_1"):
         for kernel in compile(small_llama(name)).kernels:
             assert len(kernel.source.wgsl) < 8192, (name, kernel.source.name)
-
-
-def renamed(module: Module) -> Module:
-    """The module with every value, parameter and weight called something else."""
-    text: dict[str, str] = {}
-
-    def other(name: str) -> str:
-        return text.setdefault(name, f"x{len(text)}")
-
-    from dataclasses import replace
-
-    from webrelax.compiler.ir import Atom, Binding, Block, Function, Name, map_atoms
-
-    def atom(a: Atom) -> Atom:
-        return replace(a, name=other(a.name)) if isinstance(a, Name | Constant) else a
-
-    def function(f: Function) -> Function:
-        bindings = tuple(
-            Binding(replace(b.name, name=other(b.name.name)), map_atoms(b.value, atom)) for b in f.body.bindings
-        )
-        params = tuple(replace(p, name=other(p.name)) for p in f.params)
-        return replace(f, params=params, body=Block(bindings, atom(f.body.result)))
-
-    return module.with_functions({name: function(f) for name, f in module.functions.items()})
-
-
-def test_no_pass_reads_a_name() -> None:
-    """Values and weights with other names: the same kernels, places and bytecode."""
-    plain, other = compile(small_llama("Q4_0")), compile(renamed(small_llama("Q4_0")))
-    assert [k.source.wgsl for k in plain.kernels] == [k.source.wgsl for k in other.kernels]
-    assert plain.binding_sets == other.binding_sets
-    assert [(b.kind, b.size) for b in plain.buffers] == [(b.kind, b.size) for b in other.buffers]
-    code = [[f.code for f in e.bytecode.functions] for e in (plain, other)]
-    assert code[0] == code[1]
-
-
-def test_no_pass_reads_a_format_s_name() -> None:
-    """A format's own name changed: the same program."""
-    from dataclasses import replace
-
-    model = Llama(CONFIG, 64)
-    for name, parameter in model.named_parameters():
-        if len(parameter.shape) == 2 and not name.startswith("rope."):
-            parameter.format = replace(FORMATS["Q4_1"], name="anything")
-    other = compile(export_decoder(model, 64, 16).module)
-    assert [k.source for k in other.kernels] == [k.source for k in compile(small_llama("Q4_1")).kernels]
 
 
 def test_a_shape_without_a_bound_is_refused() -> None:

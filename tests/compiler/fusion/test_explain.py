@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from webrelax.compiler import ops
@@ -11,16 +12,20 @@ from webrelax.compiler.fusion.merge_parallel import explain_parallel
 from webrelax.compiler.ir import (
     CallFunction,
     CallTIR,
+    Constant,
     FunctionBuilder,
     Module,
     Operator,
     ShapeValue,
+    Tensor,
 )
 from webrelax.compiler.passes import legalize
+from webrelax.compiler.quantize import FORMATS, dequantize, packed_words
 from webrelax.compiler.symbolic import Var, as_expr
 from webrelax.compiler.target import WEBGPU
 
 from ..ops.cases import f32, i32, module_of
+from .lowered import fused
 
 N = Var("n", 1, 64)
 
@@ -82,7 +87,7 @@ def test_another_element() -> None:
     x = b.param("x", f32(N, 8))
     total = b.op(ops.reshape, b.op(ops.row_sum, x), ShapeValue((N, as_expr(1))))
     reason = explained(b, b.op(ops.divide, x, total)).reasons["row_sum"]
-    assert reason == "reshape (injective) does not read the element just computed"
+    assert reason == "reshape is injective: only what reads the result at its own indices goes onto it"
 
 
 def test_an_index() -> None:
@@ -127,6 +132,20 @@ def test_why_calls_do_not_run_beside_each_other() -> None:
     assert refused
     assert all(reason.startswith(f"not beside {names[0]}: ") for name, reason in refused.items() if name != names[0])
     assert any("buffers" in reason for reason in refused.values())
+
+
+def test_kernels_that_would_be_too_much_text() -> None:
+    """Query and key of a prompt: each tile is written out, and two of them are more than a kernel's text may be."""
+    b = FunctionBuilder("f")
+    x: Any = b.param("x", f32(N, 64))
+    names = []
+    for name in ("q", "k"):
+        words = Constant(name, Tensor((packed_words(FORMATS["Q4_1"], 64, 64),), "u32"))
+        names.append(b.op(ops.linear, x, b.op(dequantize, words, format=FORMATS["Q4_1"], rows=64, columns=64)))
+    module = fused(module_of(b.finish(*names)))
+    refused = explain_parallel(module, WEBGPU, module.functions["f"], ["linear", "linear_1"])
+    assert list(refused) == ["linear_1"]
+    assert re.fullmatch(r"not beside linear: its text would be about \d+ bytes, 7800 are allowed", refused["linear_1"])
 
 
 def test_fused_functions_are_not_explained_again() -> None:

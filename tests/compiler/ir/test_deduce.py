@@ -14,14 +14,12 @@ from webrelax.compiler.ir import (
     CallLibrary,
     CallTIR,
     Constant,
-    FunctionBuilder,
     GetItem,
     If,
     MakeTuple,
     MatchCast,
     Name,
     Object,
-    Operator,
     Shape,
     ShapeValue,
     Tensor,
@@ -29,41 +27,12 @@ from webrelax.compiler.ir import (
     Value,
     call_result,
     deduce,
-    reference,
-    verify,
 )
-from webrelax.compiler.symbolic import Var, as_expr, prove_equal
+from webrelax.compiler.symbolic import Var
 
-from ..ops.cases import f32, i32, module_of
+from ..ops.cases import f32, i32
 
 N, M = Var("n"), Var("m")
-
-# Its result's length depends on the data, so it has no lowering.
-unique = Operator("unique", lambda arguments, _: Tensor(dtype="f32", ndim=1), None)
-
-
-def test_figure_3() -> None:
-    b = FunctionBuilder("f")
-    x = b.param("x", f32(N, 2, 2))
-    lv0 = b.op(ops.reshape, x, ShapeValue((N, as_expr(4))))
-    lv1 = b.op(ops.flatten, lv0)
-    lv2 = b.op(unique, lv1)
-    lv3 = b.match_cast(lv2, f32(M))
-    lv4 = b.op(ops.exp_of, lv3)
-    assert [v.annotation for v in (lv0, lv1, lv2, lv3, lv4)] == [
-        f32(N, 4),
-        f32(N * 4),
-        Tensor(dtype="f32", ndim=1),
-        f32(M),
-        f32(M),
-    ]
-    assert isinstance(lv0.annotation, Tensor)
-    assert isinstance(lv1.annotation, Tensor)
-    assert lv0.annotation.shape is not None
-    assert lv1.annotation.shape is not None
-    assert prove_equal(ops.product(lv0.annotation.shape), ops.product(lv1.annotation.shape))
-    verify(module_of(b.finish(lv4)))
-
 
 # Relax, fig. 7: subfn(s: Shape([n, m])) -> Tensor((n*m,), "f32").
 SIGNATURE = Callable((Shape((N, M)),), f32(N * M))
@@ -81,22 +50,6 @@ CALLS: list[tuple[Annotation, Annotation]] = [
 @pytest.mark.parametrize(("argument", "result"), CALLS)
 def test_figure_7(argument: Annotation, result: Annotation) -> None:
     assert call_result(SIGNATURE, (argument,), "subfn") == result
-
-
-def test_figure_7_by_name_and_as_a_value() -> None:
-    """The length k of the caller has nothing to do with the n and m of the callee."""
-    k = Var("k")
-    sub = FunctionBuilder("subfn")
-    sub.param("s", Shape((N, M)))
-    body = sub.op(ops.reshape, sub.param("x", f32(N, M)), ShapeValue((N * M,)))
-    subfn = sub.finish(body)
-    main = FunctionBuilder("main")
-    value = main.param("value", reference(subfn).annotation)
-    x, y = main.param("x", f32(k, 4)), main.param("y", Tensor(dtype="f32", ndim=2))
-    for callee in (reference(subfn), value):
-        assert main.call(callee, ShapeValue((k, as_expr(4))), x).annotation == f32(k * 4)
-        assert main.call(callee, main.param("s", Shape(ndim=2)), y).annotation == Tensor(dtype="f32", ndim=1)
-    verify(module_of(subfn, main.finish(x)))
 
 
 @pytest.mark.parametrize(

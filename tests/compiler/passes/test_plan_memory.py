@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from webrelax.compiler.ir import (
     ShapeValue,
     Tensor,
     all_bindings,
-    print_function,
     print_module,
     reference,
     verify,
@@ -50,7 +48,6 @@ from webrelax.compiler.symbolic import Var, as_expr
 from webrelax.compiler.target import WEBGPU
 from webrelax.compiler.wgsl.library import LIBRARY
 
-from ..golden import check_golden
 from ..ops.cases import Array, f32, i32, module_of
 from . import random_programs
 from .memory_trace import Trace, Traced
@@ -90,24 +87,6 @@ def places(planned: Module, name: str = "f") -> dict[str, str]:
     """The storages of each binding of a function."""
     bindings = all_bindings(planned.functions[name].body)
     return {b.name.name: ", ".join(p.storage for p in b.places) for b in bindings if b.places}
-
-
-# Relax, fig. 10
-
-
-@pytest.mark.parametrize(("n", "title"), [(N, "bound_known"), (UNBOUND, "bound_unknown")])
-def test_two_storages_serve_four_tensors(n: Var, title: str) -> None:
-    b = FunctionBuilder("f")
-    x = b.param("x", f32(2, n))
-    first = b.op(ops.transpose, b.op(ops.exp_of, x), axes=(1, 0))
-    second = b.op(ops.transpose, b.op(ops.relu, first), axes=(1, 0))
-    # What a function returns has a storage of its own.
-    module = module_of(b.finish(b.op(ops.row_sum, second)))
-    planned = checked(module, [normal(2, 1)], [normal(2, 7)], [normal(2, 64)])
-    texts = [print_function(legalize(module).functions["f"]), print_module(replace(planned, programs={}))]
-    check_golden(Path(__file__).parent / "golden" / f"case_m1_{title}.txt", "\n".join(texts))
-    assert len(planned.storages) == 2
-    assert len(set(places(planned).values())) == 3
 
 
 # Any program

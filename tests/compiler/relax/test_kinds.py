@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import pytest
 
 from webrelax.compiler import ops
 from webrelax.compiler.ir import Operator, Tensor
 from webrelax.compiler.symbolic import Var
 from webrelax.compiler.tir import Kind, Program, ProgramBuilder, classify, print_program, stage_kind
-from webrelax.compiler.tir.interpreter import run
 
-from ..ops.cases import Array, f32, i32
-from .figure import LENGTHS, check_lines, normal
-from .test_fusion import COLUMNS, ROWS, decode_q4, decoded
+from ..ops.cases import f32, i32
+from ..renaming import other_program
+from .figure import check_lines
+from .test_fusion import decode_q4
 
 N, M = Var("n", 1, 64), Var("m", 0, 63)
 ELEMENTWISE, INJECTIVE, REDUCTION, OUTPUT_FUSIBLE = (
@@ -81,7 +81,7 @@ TABLE = [
         "the row is loaded: neither the index nor a subset of the indices, and nothing is reduced",
     ),
     Row(
-        "4-bit decode", decode_q4.lower((), {}) if decode_q4.lower else stencil(), [INJECTIVE], INJECTIVE,
+        "4-bit decode", lowered(decode_q4), [INJECTIVE], INJECTIVE,
         "words[r, k//8] and scales[r, k//32] are computed from the indices; nothing is reduced",
     ),
     Row(
@@ -101,5 +101,14 @@ def test_p1_each_program_is_classified_from_its_loops() -> None:
         assert classify(row.program) == row.kind, row.name
         parts = [f"{stage.outputs[0]}: {kind}" for stage, kind in zip(stages, kinds, strict=True)]
         inner = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-        text.append(f"# {row.name}: {classify(row.program)}{inner}\n{print_program(row.program)}")
+        text.append(f"# {row.name}: {classify(row.program)}{inner}\n# {row.why}\n{print_program(row.program)}")
     check_lines("p1_pattern_kinds", "\n".join(text))
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_p1_names_change_nothing(row: Row) -> None:
+    """The program, its buffers, its loops and its symbols are called otherwise."""
+    renamed = other_program(row.program)
+    assert set(print_program(renamed).split()).isdisjoint(b.name for b in (*row.program.inputs, *row.program.outputs))
+    assert classify(renamed) == row.kind
+    assert [stage_kind(stage) for stage in renamed.stages] == row.stages

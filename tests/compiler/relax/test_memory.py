@@ -86,6 +86,8 @@ def test_m2_planning_saves_what_the_paper_says(bench: ModuleType, config: str, l
     assert decode.reduction >= 0.40
     for row in (prefill, decode):
         assert row.peak <= row.planned < min(row.baseline, row.unplanned)
+        # Scores in memory are larger than anything while the logits live, which a function's result does not share.
+        assert row.planned <= 1.25 * row.peak or not library
 
 
 def around_planning(function: Function) -> dict[str, Module]:
@@ -101,8 +103,8 @@ def test_m2_the_plan_of_a_layer(bench: ModuleType) -> None:
     stages = around_planning(function)
     check_text("m2_decode_of_a_layer", stages, programs=False)
     planned = stages["after plan_memory"]
-    placed = [p for b in all_bindings(planned.functions["decode"].body) for p in b.places if p.storage in planned.storages]
-    assert len(placed) >= 3 * len(planned.storages)
+    placed = [place for b in all_bindings(planned.functions["decode"].body) for place in b.places]
+    assert sum(place.storage in planned.storages for place in placed) >= 3 * len(planned.storages)
 
 
 @pytest.mark.parametrize("sequences", LENGTHS)

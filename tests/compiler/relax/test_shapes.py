@@ -9,6 +9,7 @@ import numpy as np
 from webrelax.compiler import ops
 from webrelax.compiler.ir import (
     Annotation,
+    Atom,
     CallFunction,
     Function,
     FunctionBuilder,
@@ -91,7 +92,8 @@ def four_calls(name: str, through_a_value: bool) -> Function:
     callee: FunctionRef | Name = b.param("callee", signature) if through_a_value else reference(subfn())
     b.param("x", f32(K, 4))
     y = b.param("y", Shape(ndim=2))
-    given = [ShapeValue((K, as_expr(4))), ShapeValue((as_expr(3), as_expr(4))), ShapeValue((K + 1, as_expr(4))), y]
+    four = as_expr(4)
+    given: list[Atom] = [ShapeValue((K, four)), ShapeValue((as_expr(3), four)), ShapeValue((K + 1, four)), y]
     return b.finish(*(b.call(callee, shape, hint=f"lv{at}") for at, shape in enumerate(given)))
 
 

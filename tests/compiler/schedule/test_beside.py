@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from webrelax.compiler.errors import WebrelaxError
-from webrelax.compiler.schedule import can_combine, rule_for, schedule
+from webrelax.compiler.schedule import combining_refusal, rule_for, schedule
 from webrelax.compiler.schedule.components import components
 from webrelax.compiler.symbolic import Expr, Var
 from webrelax.compiler.target import WEBGPU, Target
 from webrelax.compiler.tir import MAX, Program, ProgramBuilder, exp, rsqrt
+from webrelax.compiler.wgsl import emit
 
 from .conftest import Check
 from .models import byte_words, nibble_words, nibbles, signed_bytes
@@ -57,7 +60,7 @@ def test_appends_of_keys_and_values(check: Check) -> None:
         "after_values", values, (N, 3, 8), lambda i, h, d: (who[i], where[i], h, d), lambda i, h, d: v[i, h, d]
     )
     program = b.finish(after_keys, after_values)
-    assert can_combine(program, WEBGPU)
+    assert combining_refusal(program, WEBGPU) is None
     data = {
         "positions": lambda s: np.arange(s[N], dtype=np.int32) + 5,
         "sequences": lambda s: np.zeros(s[N], np.int32),
@@ -108,9 +111,17 @@ def test_what_overwrites_anothers_input_belongs_to_it() -> None:
 
 
 def test_what_can_be_combined() -> None:
-    assert can_combine(projections(1), WEBGPU)
-    assert not can_combine(projections(N), WEBGPU)  # three tiled products are too much text
-    assert can_combine(projections(1, 1536), WEBGPU)
-    assert not can_combine(projections(1, 1536), Target(workgroup_memory=64))
+    assert combining_refusal(projections(1), WEBGPU) is None
+    # Three tiled products are too much text.
+    refusal = combining_refusal(projections(N), WEBGPU)
+    assert refusal
+    size = re.fullmatch(r"its text would be about (\d+) bytes, 7800 are allowed", refusal)
+    assert size
+    table = {symbol: at for at, symbol in enumerate(projections(N).symbols)}
+    assert int(size[1]) == pytest.approx(len(emit(schedule(projections(N)), table, 4).wgsl), rel=0.4)
+    assert combining_refusal(projections(1, 1536), WEBGPU) is None
+    refusal = combining_refusal(projections(1, 1536), Target(workgroup_memory=64))
+    assert refusal
+    assert "bytes of workgroup memory, webgpu promises 64" in refusal
     with pytest.raises(WebrelaxError, match="workgroup memory"):
         schedule(projections(1, 1536), Target(workgroup_memory=64))
