@@ -58,7 +58,7 @@ async ([model, steps]) => {
 
 
 def measure(site: Path, steps: int) -> dict[str, Any]:
-    """Milliseconds of the page's thread for a decode step, the best of all. Raises WebrelaxError if the logits differ."""
+    """Milliseconds of the page's thread for a decode step, the best of all. WebrelaxError if the logits differ."""
     sys.path.append(str(ROOT))  # at the end: in front, the root's packaging/ would hide the library of that name
     from e2e.chromium import chromium
 
