@@ -1,4 +1,4 @@
-"""What a quantization of one's own costs: `bench/custom_quantization.py [--json] [--repeat N]`.
+"""What a quantization of one's own costs: `bench/custom_quantization.py [--json] [--seconds S]`.
 
 The same matrix multiplications with weights in the compiler's own 4-bit format and in that of
 examples/custom_quantization.py, of which the compiler knows a tensor program: for one row (a step of decoding) and for
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 from webrelax.compiler.errors import WebrelaxError
 from webrelax.compiler.native.device import default_device
@@ -29,11 +30,15 @@ from examples.custom_quantization import Weight, built_in, linear, ours
 BAR = 1.5
 SHAPES = ((1536, 576), (576, 1536), (4096, 4096))  # rows and columns of weights
 TOKENS = (1, 128)
+LEAST = 5  # runs of each kernel
 
 
 @dataclass(frozen=True)
 class Row:
-    """One product in both formats: the schedule rule of both kernels, bytes of WGSL, best seconds of a dispatch."""
+    """One product in both formats: the schedule rule of both kernels, bytes of WGSL, and median seconds of a dispatch.
+
+    `ratio` is the median of those of a custom dispatch and the built-in one before it.
+    """
 
     tokens: int
     rows: int
@@ -42,10 +47,7 @@ class Row:
     wgsl: tuple[int, int]
     built_in: float
     custom: float
-
-    @property
-    def ratio(self) -> float:
-        return self.custom / self.built_in
+    ratio: float
 
 
 def kernel(weight: Weight, tokens: int, rows: int, columns: int) -> Job:
@@ -59,27 +61,30 @@ def kernel(weight: Weight, tokens: int, rows: int, columns: int) -> Job:
     return job(weight.__name__, program, tokens, rows * columns)
 
 
-def compare(tokens: int, rows: int, columns: int, repeat: int) -> Row:
-    """Runs both in turn, so that what else the machine does hits both."""
+def compare(tokens: int, rows: int, columns: int, seconds: float) -> Row:
+    """Runs both in turn for some seconds; what else the machine does hits both runs of a pair."""
     jobs = [kernel(weight, tokens, rows, columns) for weight in (built_in, ours)]
     if jobs[0].rule != jobs[1].rule:
         raise WebrelaxError(f"the rules differ: {jobs[0].rule} for the built-in format, {jobs[1].rule} for the other")
     dispatches = [ready(each)[1] for each in jobs]
-    times = [[dispatch() for dispatch in dispatches] for _ in range(repeat)]
-    first, second = map(min, zip(*times, strict=True))
+    times: list[list[float]] = []
+    while len(times) < LEAST or sum(map(sum, times)) < seconds:
+        times.append([dispatch() for dispatch in dispatches])
+    first, second = map(median, zip(*times, strict=True))
+    ratio = median(custom / own for own, custom in times)
     sizes = (len(jobs[0].source.wgsl), len(jobs[1].source.wgsl))
-    return Row(tokens, rows, columns, jobs[0].rule, sizes, first, second)
+    return Row(tokens, rows, columns, jobs[0].rule, sizes, first, second, ratio)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    parser.add_argument("--repeat", type=int, default=20, help="dispatches of each kernel, of which the best counts")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each product, shared by both formats")
     options = parser.parse_args(arguments)
-    found = [compare(tokens, *shape, options.repeat) for tokens in TOKENS for shape in SHAPES]
+    found = [compare(tokens, *shape, options.seconds) for tokens in TOKENS for shape in SHAPES]
     worst = max(row.ratio for row in found)
     if options.json:
-        rows = [asdict(row) | {"ratio": row.ratio} for row in found]
+        rows = [asdict(row) for row in found]
         print(json.dumps({"device": default_device().description, "bar": BAR, "worst": worst, "rows": rows}, indent=2))
     else:
         print(default_device().description)

@@ -95,6 +95,13 @@ def test_a_row_vector_is_no_epilogue_of_its_own_reduction() -> None:
     check(b, [b.op(ops.divide, x, total)], ["row_sum", "fused_reshape_divide"], normal(3, 8))
 
 
+def test_all_behind_a_reduction_computes_from_the_very_element() -> None:
+    b = FunctionBuilder("f")
+    y = b.op(ops.tanh, b.op(ops.linear, b.param("x", f32(N, 8)), b.param("w", f32(6, 8))))
+    z = b.op(ops.transpose, y, axes=(1, 0))
+    check(b, [z], ["linear", "fused_tanh_transpose"], normal(3, 8), normal(6, 8))
+
+
 def custom(name: str, columns: int, where: Any) -> Operator:
     """y[i, j] = x[where(i, j)] of a [4, 8] tensor."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ import pytest
 from webrelax.compiler import ops
 from webrelax.compiler.ir import CallTIR, FunctionBuilder, Module, ModuleBuilder, Tensor, all_bindings
 from webrelax.compiler.symbolic import Var
-from webrelax.compiler.tir import MAX, SUM, Program, ProgramBuilder, Reducer, Scalar, print_program
+from webrelax.compiler.tir import (
+    MAX,
+    SUM,
+    Axis,
+    Program,
+    ProgramBuilder,
+    Reducer,
+    Scalar,
+    Stage,
+    print_program,
+    substitute_scalar,
+)
 
 from ..ops.cases import f32, module_of
 from .lowered import assert_same, kernels, normal, stages
@@ -99,8 +111,21 @@ def test_products_of_other_elements_are_two(first: Program, second: Program, arg
     assert count(multiplied(first, second, *args)) == 2
 
 
-def test_other_names_of_loops_do_not_matter() -> None:
-    """The loops of the second one are called as the first one's, in another order."""
+def renamed(program: Program) -> Program:
+    """The program with other names for its loops."""
+
+    def stage(old: Stage) -> Stage:
+        names = {a.var: Var(f"other_{a.var.name}", a.var.lower, a.var.upper) for a in (*old.spatial, *old.reduce)}
+        spatial, reduce = (tuple(Axis(names[a.var], a.extent) for a in axes) for axes in (old.spatial, old.reduce))
+        values = tuple(substitute_scalar(value, {**names}) for value in old.values)
+        return replace(old, spatial=spatial, reduce=reduce, indices=tuple(a.var for a in spatial), values=values)
+
+    return replace(program, name="renamed", stages=tuple(map(stage, program.stages)))
+
+
+def test_names_do_not_matter() -> None:
+    """Other names of the loops; and other ones of the buffers, in another order."""
+    assert count(multiplied(PLAIN, renamed(PLAIN), *"xvxw")) == 1
     b = ProgramBuilder("other")
     w, x = b.input("k0", (8, 8), "f32"), b.input("i0", (8, 8), "f32")
     other = b.finish(b.reduce("z", (8, 8), (8,), lambda i, o, k: w[o, k] * x[i, k]))

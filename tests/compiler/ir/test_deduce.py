@@ -1,4 +1,4 @@
-"""Forward deduction: Relax's cases S1 and S2, and what is ill-typed."""
+"""Forward deduction, calls from the signature alone (Relax, fig. 7), and what is ill-typed."""
 
 from __future__ import annotations
 
