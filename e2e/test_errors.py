@@ -76,9 +76,9 @@ def test_unknown_model_and_no_models(page: Page, toy: str, folder: Path) -> None
 
 def test_another_format(page: Page, toy: str, folder: Path) -> None:
     manifest = folder / f"models/{NAME}/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
+    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 1'))
     page.goto(toy)
-    expect_error(page, "format", "has bundle format 2 but this page reads format 1")
+    expect_error(page, "format", "has bundle format 1 but this page reads format 2")
 
 
 def test_connection_lost_on_the_way(page: Page, toy: str) -> None:

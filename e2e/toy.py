@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from webrelax.compiler.vm import assemble, encode
+from webrelax.packaging.bundle import FORMAT
 
 WEB = Path(__file__).parents[1] / "web"
 NAME = "Toy-1"
@@ -117,7 +118,7 @@ def _manifest(name: str, context: int, weight: int, half: int) -> dict[str, Any]
         {"file": "weights-001.bin", "offset": 0, "size": weight - half, "at": half},
     ]
     return {
-        "format": 1,
+        "format": FORMAT,
         "webrelax": "0.1.0",
         "name": name,
         "model": {"architecture": "toy", "context": context, "prefill_chunk": CHUNK, "vocab": 258},
@@ -151,6 +152,8 @@ def _function(index: int, n: int | str, bounds: list[int], context: int) -> dict
         "arguments": [*arrays, {"name": "past", "shape": ["m"]}],
         "results": [{"name": "logits", "dtype": "f32", "shape": [1, 258], "buffer": 2, "offset": 0}],
         "variables": {"n": bounds, "m": [0, context - 1]},
+        "slots": ["n", "m"],
+        "captured": True,
     }
 
 

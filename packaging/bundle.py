@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-FORMAT = 1
+FORMAT = 2
 SHARD_BYTES = 24 << 20
 ALIGNMENT = 256
 

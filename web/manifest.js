@@ -21,7 +21,7 @@
  */
 import { WebrelaxError } from "./errors.js";
 
-export const FORMAT = 1;
+export const FORMAT = 2;
 const SECTIONS = /** @type {const} */ ([
   "model",
   "files",

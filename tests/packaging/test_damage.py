@@ -141,11 +141,11 @@ def test_files_that_are_not_there(site: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_json_that_is_none(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for content in (b"", b"{", b"\xff", b"[" * 100_000, b"null", b"[]", b'{"format": 1}', b'{"format": "1"}'):
+    for content in (b"", b"{", b"\xff", b"[" * 100_000, b"null", b"[]", b'{"format": 2}', b'{"format": "1"}'):
         write(site, MANIFEST, content)
         assert "manifest.json is damaged" in (outcome(capsys, site, ("inspect",)) or "")
-    write(site, MANIFEST, b'{"format": 2}')
-    assert "has format 2, this webrelax reads 1" in (outcome(capsys, site, ("inspect",)) or "")
+    write(site, MANIFEST, b'{"format": 1}')
+    assert "has format 1, this webrelax reads 2" in (outcome(capsys, site, ("inspect",)) or "")
 
 
 @pytest.mark.parametrize("seed", range(120))

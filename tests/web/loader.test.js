@@ -114,7 +114,7 @@ test("an aborted load says so, also where the file is stored", async () => {
 
 test("manifests of another format, or none, are refused", async () => {
   for (const [body, message] of [
-    [manifest({}, 99), /has bundle format 99 but this page reads format 1/],
+    [manifest({}, 99), /has bundle format 99 but this page reads format 2/],
     ["<html>", /is not JSON/],
     ["[]", /not a webrelax manifest/],
     ["null", /not a webrelax manifest/],

@@ -18,7 +18,6 @@ from webrelax.compiler.ir import (
     Module,
     ModuleBuilder,
     Operator,
-    Shape,
     ShapeValue,
     Tensor,
     print_module,
@@ -283,22 +282,6 @@ def test_equal_groups_share_a_program() -> None:
     for each in w:
         y = b.op(ops.tanh, b.op(ops.linear, y, each))
     check(b, [y], ["fused_linear_tanh"] * 3, normal(2, 8), *(normal(8, 8, seed=at) for at in range(3)))
-
-
-def test_what_has_no_known_shape_stays_alone() -> None:
-    module = ModuleBuilder()
-    p = ProgramBuilder("halve")
-    x = p.input("x", (N,), "f32")
-    halve = p.finish(p.compute("y", (N,), lambda i: x[i] * 0.5))
-    b = FunctionBuilder("f")
-    b.param("s", Shape((N,)))
-    y = b.emit(module.call_tir(halve, [b.param("x", Tensor(dtype="f32", ndim=1))]))
-    z = b.emit(replace(module.call_tir(halve, [y]), outputs=(Tensor(dtype="f32", ndim=1),)))
-    last = b.emit(module.call_tir(halve, [z]))
-    module.add_function(b.finish(b.emit(module.call_tir(halve, [last]))))
-    modules = stages(module.finish())
-    assert kernels(modules[-1]) == ["halve", "halve", "halve", "halve"]
-    assert_same(modules, [(3,), normal(3)])
 
 
 def test_a_program_of_two_results_takes_producers_in() -> None:

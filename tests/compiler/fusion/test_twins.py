@@ -10,7 +10,7 @@ import pytest
 
 from webrelax.compiler import ops
 from webrelax.compiler.ir import CallTIR, FunctionBuilder, Module, ModuleBuilder, Tensor, all_bindings
-from webrelax.compiler.symbolic import Var
+from webrelax.compiler.symbolic import Expr, Var
 from webrelax.compiler.tir import (
     MAX,
     SUM,
@@ -117,7 +117,8 @@ def renamed(program: Program) -> Program:
     def stage(old: Stage) -> Stage:
         names = {a.var: Var(f"other_{a.var.name}", a.var.lower, a.var.upper) for a in (*old.spatial, *old.reduce)}
         spatial, reduce = (tuple(Axis(names[a.var], a.extent) for a in axes) for axes in (old.spatial, old.reduce))
-        values = tuple(substitute_scalar(value, {**names}) for value in old.values)
+        mapping: dict[Expr, Expr | int] = dict(names.items())
+        values = tuple(substitute_scalar(value, mapping) for value in old.values)
         return replace(old, spatial=spatial, reduce=reduce, indices=tuple(a.var for a in spatial), values=values)
 
     return replace(program, name="renamed", stages=tuple(map(stage, program.stages)))
