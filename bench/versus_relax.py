@@ -30,12 +30,11 @@ from webrelax.compiler.native.runner import Runner
 from webrelax.compiler.pipeline import compile
 from webrelax.packaging.build import build
 
-ROOT = Path(__file__).parents[1]
 if not __package__:
     # At the end of the path: in front, the root's packaging/ would hide the library of that name.
-    sys.path.append(str(ROOT))
+    sys.path.append(str(Path(__file__).parents[1]))
 
-from bench.decoder import (  # noqa: E402
+from bench.decoder import (
     SMOLLM2,
     Array,
     Session,
@@ -48,6 +47,7 @@ from bench.decoder import (  # noqa: E402
     wgsl_sizes,
 )
 
+ROOT = Path(__file__).parents[1]
 BOUND = 2048
 CHUNKS = (512, 2048)
 PROMPT = 24

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 from webrelax.compiler import ops
-from webrelax.compiler.ir import FunctionBuilder, Module, ModuleBuilder, ShapeValue, Tensor
+from webrelax.compiler.ir import Function, FunctionBuilder, Module, ModuleBuilder, ShapeValue, Tensor
 from webrelax.compiler.pipeline import compile
 from webrelax.compiler.symbolic import Var, as_expr
 from webrelax.compiler.target import WEBGPU
@@ -57,21 +57,16 @@ def f32(*shape: Any) -> Tensor:
     return Tensor(shape, "f32")
 
 
-def figure_3() -> Module:
+def figure_3() -> Function:
     """Relax, fig. 3, and where its argument is not zero."""
     b = FunctionBuilder("distinct")
     x = b.param("x", f32(N, 2, 2))
     flat = b.op(ops.flatten, b.op(ops.reshape, x, ShapeValue((N, as_expr(4)))))
     cast = b.match_cast(b.op(ops.unique, flat), f32(Var("u", 0, 8)), hint="found")
-    function = b.finish(b.op(ops.exp_of, cast, hint="distinct"), b.op(ops.nonzero, x, hint="places"))
-    module = ModuleBuilder()
-    module.add_function(function)
-    module.add_function(choice())
-    module.add_function(captured())
-    return module.finish()
+    return b.finish(b.op(ops.exp_of, cast, hint="distinct"), b.op(ops.nonzero, x, hint="places"))
 
 
-def choice() -> Any:
+def choice() -> Function:
     b = FunctionBuilder("choice")
     flag, x, y = b.param("flag", Tensor((1,), "i32")), b.param("x", f32(N, 4)), b.param("y", f32(N, 4))
     then, orelse = b.arm(), b.arm()
@@ -80,10 +75,17 @@ def choice() -> Any:
     return b.finish(chosen)
 
 
-def captured() -> Any:
+def captured() -> Function:
     b = FunctionBuilder("captured")
     x = b.param("x", f32(N, 4))
     return b.finish(b.op(ops.softmax, b.op(ops.exp_of, b.op(ops.softmax, x)), hint="y"))
+
+
+def everything() -> Module:
+    module = ModuleBuilder()
+    for function in (figure_3(), choice(), captured()):
+        module.add_function(function)
+    return module.finish()
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,7 @@ def programs(shared_page: Page, tmp_path_factory: pytest.TempPathFactory) -> Ite
     shutil.copytree(WEB, site)
     (site / "program").mkdir()
     info = ModelInfo("program", "none", 1, 1, 1)
-    write_bundle(site / "program", compile(figure_3()), WEBGPU, info, {}, {})
+    write_bundle(site / "program", compile(everything()), WEBGPU, info, {}, {})
     with serving(site) as address:
         shared_page.goto(address + "style.css")
         shared_page.evaluate(OPEN, "program")

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 # Each room may import the rooms above its own line, and those beside it as long as no circle comes of it.
 LAYERS = (
     {"errors"},
+    {"emcc"},
     {"symbolic"},
     {"ir", "tir"},
     {"ops", "quantize"},

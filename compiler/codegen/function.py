@@ -44,6 +44,7 @@ from .values import (
     DeviceValue,
     DimensionsValue,
     TensorValue,
+    check_rank,
     has_shape,
     known_shape,
     known_tensor,
@@ -114,6 +115,8 @@ class FunctionCode:
         values = value if isinstance(self.function.result, Tuple) and isinstance(value, tuple) else (value,)
         for at, (name, part) in enumerate(zip(self._result_names(len(values)), values, strict=True)):
             for leaf, inner, annotation in leaves(name, part, self.function.results[at]):
+                if isinstance(inner, TensorValue):
+                    check_rank(annotation, f"{self.function.name}: result {leaf}")
                 yield at, leaf, inner, annotation
 
     def _result_names(self, count: int) -> tuple[str, ...]:

@@ -54,6 +54,12 @@ def has_shape(annotation: Annotation) -> bool:
     return isinstance(annotation, Tensor) and annotation.shape is not None
 
 
+def check_rank(annotation: Annotation, where: str) -> None:
+    """Raises WebrelaxError for a tensor of unknown rank."""
+    if not isinstance(annotation, Tensor) or annotation.ndim is None:
+        raise WebrelaxError(f"{where} is {annotation}: a compiled program needs its rank; declare it")
+
+
 def known_tensor(annotation: Annotation, where: str) -> tuple[tuple[Expr, ...], str]:
     """Shape and element type of a tensor that needs memory. Raises WebrelaxError where they are not known."""
     if isinstance(annotation, Tensor) and annotation.shape is not None and annotation.dtype is not None:

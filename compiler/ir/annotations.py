@@ -132,11 +132,18 @@ def map_dimensions(annotation: Annotation, mapping: Mapping[Key, Expr | int]) ->
     match annotation:
         case Shape(dims) if dims is not None:
             return Shape([substitute(d, mapping) for d in dims])
-        case Tensor(shape=shape) if shape is not None:
-            return Tensor([substitute(d, mapping) for d in shape], annotation.dtype)
+        case Tensor():
+            return map_tensor(annotation, mapping)
         case Tuple(fields):
             return Tuple(tuple(map_dimensions(f, mapping) for f in fields))
     return annotation
+
+
+def map_tensor(tensor: Tensor, mapping: Mapping[Key, Expr | int]) -> Tensor:
+    """`map_dimensions` of a tensor."""
+    if tensor.shape is None:
+        return tensor
+    return Tensor([substitute(d, mapping) for d in tensor.shape], tensor.dtype)
 
 
 def mentions_only(annotation: Annotation, known: Container[Var]) -> bool:

@@ -41,7 +41,7 @@ from ..ir import (
     map_dimensions,
     taken_names,
 )
-from ..ir.annotations import fits_bounds, solve
+from ..ir.annotations import fits_bounds, map_tensor, solve
 from ..ir.liveness import deep_atoms
 from ..symbolic import Expr, Var, prove_less_equal, substitute
 
@@ -270,9 +270,9 @@ class _Inliner:
         changed = map_atoms(value, lambda atom: self.value_of(self.meaning(atom, scope), str(atom)))
         match changed:
             case CallTIR() | CallLibrary():
-                outputs = tuple(map_dimensions(o, scope.symbols) for o in changed.outputs)
+                outputs = tuple(map_tensor(o, scope.symbols) for o in changed.outputs)
                 sym_args = tuple(substitute(e, scope.symbols) for e in changed.sym_args)
-                return replace(changed, outputs=outputs, sym_args=sym_args)  # type: ignore[arg-type]
+                return replace(changed, outputs=outputs, sym_args=sym_args)
             case MatchCast(annotation=annotation):
                 return replace(changed, annotation=map_dimensions(annotation, scope.symbols))
         return changed

@@ -115,6 +115,12 @@ def statements(block: Block) -> Iterator[Statement]:
             yield from statements(s.body)
 
 
+def variables_read(block: Block) -> set[str]:
+    """The names of the integer variables that a block reads."""
+    expressions = (e for s in statements(block) for e in own_expressions(s))
+    return {v.name for e in expressions for v in variables(e)}
+
+
 def loads_of(s: Statement) -> Iterator[Load]:
     """All loads of a statement itself."""
     for node in own_scalars(s):

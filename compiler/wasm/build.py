@@ -1,14 +1,11 @@
-"""C to a bare WebAssembly module: emcc, or clang with its own linker."""
+"""C to a bare WebAssembly module."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
-from ..errors import WebrelaxError
+from ..emcc import run_emcc
 
 FLAGS = (
     "-std=gnu11", "-O3", "-ffreestanding", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wno-unused", "-Werror",
@@ -25,14 +22,8 @@ LINK = (
 
 def build_module(source: str) -> bytes:
     """The module of a C file, whose memory the host gives. Raises WebrelaxError where emcc is missing or refuses it."""
-    emcc = os.environ.get("EMCC") or shutil.which("emcc")
-    if emcc is None:
-        raise WebrelaxError("the wasm target needs emcc: install emscripten, or leave the target out")
     with tempfile.TemporaryDirectory() as folder:
         file, made = Path(folder) / "kernels.c", Path(folder) / "kernels.wasm"
         file.write_text(source, "utf-8")
-        command = [emcc, *FLAGS, *LINK, str(file), "-o", str(made)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise WebrelaxError(f"emcc could not compile the kernels:\n{result.stderr.strip()}")
+        run_emcc([*FLAGS, *LINK, str(file), "-o", str(made)], "the kernels")
         return made.read_bytes()

@@ -9,8 +9,8 @@ from ..errors import WebrelaxError
 from ..schedule.kernel import GROUP, Assign, Barrier, Block, For, If, Kernel, Let, Register, Store
 from ..schedule.nodes import VECTORS
 from ..schedule.optimize import optimize
-from ..schedule.walk import own_expressions
-from ..symbolic import Var, as_int, variables
+from ..schedule.walk import variables_read
+from ..symbolic import Var, as_int
 from ..tir import Binary, Scalar
 from ..wgsl.names import Names
 from .expression import TYPES, CExpressions
@@ -42,7 +42,7 @@ def emit(kernel: Kernel, slots: Mapping[Var, int]) -> str:
         element = TYPES[VECTORS[binding.buffer.dtype] if binding.vector else binding.buffer.dtype]
         mode = "" if binding.writable else "const "
         lines.append(f"  {mode}{element} *restrict {names.of(binding.buffer.name)} = buffers[{at}];")
-    used = {v.name for v in _variables(kernel.body)}
+    used = variables_read(kernel.body)
     for symbol in kernel.symbols:
         if symbol.name in used:
             if symbol not in slots:
@@ -56,14 +56,6 @@ def emit(kernel: Kernel, slots: Mapping[Var, int]) -> str:
     if "lane" in used:
         lines.append(f"    const int {names.of('lane')} = 0;")
     return "\n".join([*lines, *_block(kernel.body, "    ", expressions, names), "  }", "}"]) + "\n"
-
-
-def _variables(block: Block) -> Iterator[Var]:
-    for statement in block:
-        for expr in own_expressions(statement):
-            yield from variables(expr)
-        if isinstance(statement, For | If):
-            yield from _variables(statement.body)
 
 
 def _block(block: Block, indent: str, e: CExpressions, names: Names) -> Iterator[str]:

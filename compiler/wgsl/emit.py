@@ -9,8 +9,8 @@ from ..errors import WebrelaxError
 from ..schedule.kernel import GROUP, Assign, Barrier, Block, For, If, Kernel, Let, Register, Store
 from ..schedule.nodes import VECTORS
 from ..schedule.optimize import optimize
-from ..schedule.walk import own_expressions
-from ..symbolic import Var, as_int, variables
+from ..schedule.walk import variables_read
+from ..symbolic import Var, as_int
 from ..tir import Binary, Scalar
 from .expression import TYPES, Expressions
 from .names import Names
@@ -67,7 +67,7 @@ def emit(kernel: Kernel, slots: Mapping[Var, int], table_vec4s: int) -> KernelSo
         head.append(f"@group(0) @binding({at}) var<storage, {mode}> {name}: array<{element}>;")
     head += [f"var<workgroup> {names.of(s.name)}: array<{TYPES[s.type]}, {s.size}>;" for s in kernel.shared]
 
-    used = {v.name: v for v in _variables(kernel.body)}
+    used = variables_read(kernel.body)
     prologue = []
     for symbol in kernel.symbols:
         if symbol.name in used:
@@ -96,14 +96,6 @@ def _slot(kernel: Kernel, symbol: Var, slots: Mapping[Var, int], table_vec4s: in
     if not 0 <= slot < table_vec4s * 4:
         raise WebrelaxError(f"kernel {kernel.name}: symbol {symbol.name} has no slot in the table of {table_vec4s * 4}")
     return f"table[{slot // 4}].{'xyzw'[slot % 4]}"
-
-
-def _variables(block: Block) -> Iterator[Var]:
-    for statement in block:
-        for expr in own_expressions(statement):
-            yield from variables(expr)
-        if isinstance(statement, For | If):
-            yield from _variables(statement.body)
 
 
 def _block(block: Block, indent: str, e: Expressions, names: Names) -> Iterator[str]:

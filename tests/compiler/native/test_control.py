@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from webrelax.compiler import ops
-from webrelax.compiler.ir import FunctionBuilder, Module, Shape, ShapeValue, reference
+from webrelax.compiler.errors import WebrelaxError
+from webrelax.compiler.ir import Annotation, FunctionBuilder, Module, Object, Shape, ShapeValue, Tensor, reference
 from webrelax.compiler.native.runner import Runner
 from webrelax.compiler.pipeline import compile
 from webrelax.compiler.symbolic import Var, as_expr
@@ -229,6 +230,26 @@ def test_a_refusal_names_function_argument_dimension_and_values(
     with pytest.raises(VMError) as caught:
         Runner.of(compile(module)).call(name, inputs)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("known", [Tensor(dtype="f32"), Object()])
+def test_a_result_of_unknown_rank_is_refused_when_compiled(known: Annotation) -> None:
+    b = FunctionBuilder("f")
+    module = module_of(b.finish(b.match_cast(b.op(ops.exp_of, b.param("x", f32(N))), known, hint="y")))
+    with pytest.raises(WebrelaxError, match=r"f: result y is .*: a compiled program needs its rank"):
+        compile(module)
+
+
+def test_a_replaced_buffer_is_what_the_next_replay_uses() -> None:
+    """The input's buffer: what was resolved before would still read the old one."""
+    b = FunctionBuilder("f")
+    module = module_of(b.finish(b.op(ops.exp_of, b.param("x", f32(N)))))
+    runner = check_on_device(module, [[normal(3)]])
+    (argument,) = runner.functions["f"].arguments
+    assert runner.functions["f"].captured
+    runner.replace_buffer(argument.buffer, runner.device.buffer(runner.specs[argument.buffer].size))
+    (found,) = runner.call("f", {"x": np.ones(3, np.float32)}).values()
+    np.testing.assert_allclose(found, np.full(3, np.e), rtol=1e-5)
 
 
 def test_after_a_refusal_the_next_call_runs() -> None:

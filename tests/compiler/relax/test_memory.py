@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -22,6 +19,7 @@ from webrelax.compiler.symbolic import Var
 from webrelax.compiler.target import WEBGPU
 from webrelax.compiler.wgsl.library import LIBRARY
 
+from ...bench.conftest import load
 from ..ops.cases import f32, module_of
 from .figure import LENGTHS, check_text, check_values, normal
 from .llama import CONFIG, Session, random_weights, reference_logits
@@ -54,13 +52,7 @@ def test_m1_two_storages_serve_four_tensors(n: Var, title: str) -> None:
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    path = Path(__file__).parents[3] / "bench" / "memory.py"
-    spec = importlib.util.spec_from_file_location("bench_memory", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["bench_memory"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("memory")
 
 
 def test_m2_the_pool_that_planning_is_compared_with_reuses_blocks_of_the_same_size(bench: ModuleType) -> None:

@@ -13,9 +13,11 @@ import wasmtime
 from webrelax.compiler.schedule import schedule
 from webrelax.compiler.symbolic import Var, evaluate
 from webrelax.compiler.target import WASM
-from webrelax.compiler.tir import Buffer, Program
+from webrelax.compiler.tir import Program
 from webrelax.compiler.tir.interpreter import NUMPY_DTYPES, run
 from webrelax.compiler.wasm import build_module, emit, module_source
+
+from ..schedule.conftest import random_array
 
 Array = np.ndarray[Any, Any]
 PAGE = 1 << 16
@@ -29,7 +31,9 @@ class WasmModule:
         self.memory = wasmtime.Memory(self.store, wasmtime.MemoryType(wasmtime.Limits(pages, 1 << 15)))
         module = wasmtime.Module(self.store.engine, binary)
         self.exports = wasmtime.Instance(self.store, module, [self.memory]).exports(self.store)
-        self.base: int = self.exports["__heap_base"].value(self.store)  # type: ignore[union-attr]
+        base = self.exports["__heap_base"]
+        assert isinstance(base, wasmtime.Global)
+        self.base: int = base.value(self.store)
 
     def call(self, kernel: int, arrays: Sequence[Array], table: Sequence[int], grid: Sequence[int], parts: int) -> None:
         """Runs a kernel on copies of the arrays, and reads them back. The grid is split into `parts`."""
@@ -42,10 +46,10 @@ class WasmModule:
         self._write(where, np.array([*addresses, *table], np.int32).tobytes())
         count = int(np.prod(grid))
         cuts = [count * part // parts for part in range(parts + 1)]
+        function = self.exports[f"k{kernel}"]
+        assert isinstance(function, wasmtime.Func)
         for first, last in pairwise(cuts):
-            self.exports[f"k{kernel}"](  # type: ignore[operator]
-                self.store, where, where + 4 * len(addresses), grid[0], grid[1], first, last
-            )
+            function(self.store, where, where + 4 * len(addresses), grid[0], grid[1], first, last)
         for array, address in zip(arrays, addresses, strict=True):
             raw = bytes(self.memory.read(self.store, address, address + array.nbytes))
             array[...] = np.frombuffer(raw, array.dtype).reshape(array.shape)
@@ -55,13 +59,6 @@ class WasmModule:
         if missing > 0:
             self.memory.grow(self.store, -(-missing // PAGE))
         ctypes.memmove(ctypes.addressof(self.memory.data_ptr(self.store).contents) + at, data, len(data))
-
-
-def random_array(buffer: Buffer, symbols: Mapping[Var, int], rng: np.random.Generator) -> Array:
-    shape = [evaluate(e, symbols) for e in buffer.shape]
-    if buffer.dtype == "f32":
-        return rng.standard_normal(shape).astype(np.float32)
-    return rng.integers(0, 1 << 31, shape).astype(NUMPY_DTYPES[buffer.dtype])
 
 
 def check_program(

@@ -60,5 +60,6 @@ def test_operator(name: str, compiled: Compiled) -> None:
             number = compiled.numbers[name, program.name]
             outputs = check_call(compiled.wasm, number, program, inputs, symbols, 2e-5)
             values[binding.name.name] = outputs[0] if len(outputs) == 1 else tuple(outputs)
-        result = np.asarray(values[function.body.result.name])  # type: ignore[union-attr]
+        assert isinstance(function.body.result, Name)
+        result = np.asarray(values[function.body.result.name])
         assert result.size == 0 or np.isfinite(result).all()
