@@ -15,7 +15,10 @@ def bound_within(expr: Expr, requires: Sequence[tuple[Expr, Expr]]) -> int | Non
     """
     found = [upper_bound(expr)]
     for left, right in requires:
-        total = Var(f"({left})", lower_bound(left), upper_bound(right))
+        low, high = lower_bound(left), upper_bound(right)
+        if low is not None and high is not None and low > high:
+            continue  # it never holds, and a variable's range cannot be empty
+        total = Var(f"({left})", low, high)
         for variable in variables(left):
             rest = left - variable
             if variable not in variables(rest):

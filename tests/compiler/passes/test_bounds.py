@@ -36,6 +36,8 @@ TOGETHER = ((N + M, as_expr(48)),)
         # The right side may vary.
         (N + M, ((N + M, K * 2),), 10),
         (as_expr(7), TOGETHER, 7),
+        # What cannot hold says nothing.
+        (N, ((N + 8, as_expr(3)),), 16),
         (Var("u", 0) * 2, TOGETHER, None),
         (Var("u", 0) + N, ((Var("u", 0) + N, as_expr(9)),), 9),
     ],
