@@ -72,7 +72,7 @@ def compare(tokens: int, rows: int, columns: int, seconds: float) -> Row:
         times.append([dispatch() for dispatch in dispatches])
     first, second = map(median, zip(*times, strict=True))
     ratio = median(custom / own for own, custom in times)
-    sizes = (len(jobs[0].source.wgsl), len(jobs[1].source.wgsl))
+    sizes = (len(jobs[0].source.text), len(jobs[1].source.text))
     return Row(tokens, rows, columns, jobs[0].rule, sizes, first, second, ratio)
 
 

@@ -73,7 +73,7 @@ def storage_bytes(module: Module, steps: Iterable[Pass] = PASSES) -> int:
 
 def wgsl_sizes(executable: Executable) -> list[int]:
     """Bytes of WGSL of each kernel."""
-    return [len(kernel.source.wgsl.encode()) for kernel in executable.kernels]
+    return [len(kernel.source.text.encode()) for kernel in executable.kernels]
 
 
 @dataclass(frozen=True)

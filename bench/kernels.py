@@ -18,9 +18,10 @@ import numpy as np
 
 from webrelax.compiler.native.device import TABLE_ALIGNMENT, default_device
 from webrelax.compiler.schedule import Kernel, rule_for, schedule
+from webrelax.compiler.source import KernelSource
 from webrelax.compiler.symbolic import Expr, Var, evaluate
 from webrelax.compiler.tir import Bitcast, Cast, Handle, Index, Program, ProgramBuilder, Scalar, exp, half, rsqrt
-from webrelax.compiler.wgsl import KernelSource, emit
+from webrelax.compiler.wgsl import emit
 
 N = Var("n", 1, 128)
 Weight = Callable[[ProgramBuilder, str, int, int], Handle]
@@ -228,7 +229,7 @@ def browser(given: Sequence[Job], repeat: int) -> Iterator[tuple[float, float]]:
         page.goto("http://localhost/")  # WebGPU needs a secure context
         for each in given:
             arguments: Mapping[str, Any] = {
-                "wgsl": each.source.wgsl,
+                "wgsl": each.source.text,
                 "access": each.source.access,
                 "grid": each.grid,
                 "sizes": each.sizes,
@@ -251,7 +252,7 @@ def main() -> None:
     print(f"{'kernel':<30}{'rule':<8}{'WGSL':>6}{'compile':>9}{'ms':>9}{'GFLOP/s':>9}{'GB/s':>7}")
     for each, (compiled, best) in zip(given, times, strict=True):
         flops, bytes_read = 2 * each.products / best / 1e9, each.weight_bytes / best / 1e9
-        text = len(each.source.wgsl)
+        text = len(each.source.text)
         spent = f"{compiled * 1e3:>9.0f}{best * 1e3:>9.2f}"
         print(f"{each.title:<30}{each.rule:<8}{text:>6}{spent}{flops:>9.2f}{bytes_read:>7.2f}")
 

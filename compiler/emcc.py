@@ -15,9 +15,14 @@ _CACHE = Path(__file__).resolve().parents[1] / "build" / "emcache"
 _UNWRITABLE = re.compile(r"permission denied|read-only file system|not writable", re.IGNORECASE)
 
 
+def find_emcc() -> str | None:
+    """The compiler's path: the environment's EMCC, else what is on PATH."""
+    return os.environ.get("EMCC") or shutil.which("emcc")
+
+
 def run_emcc(arguments: Sequence[str], what: str) -> None:
     """Compiles `what`, as messages call it. Raises WebrelaxError where emcc is missing or fails."""
-    emcc = os.environ.get("EMCC") or shutil.which("emcc")
+    emcc = find_emcc()
     if emcc is None:
         raise WebrelaxError(
             f"building {what} needs emcc, which is not on PATH: install emscripten (on Debian: apt install emscripten)"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .ir import Module
+from .source import KernelSource
 from .symbolic import Expr
 from .vm import VMModule
-from .wgsl import KernelSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from . import ir, symbolic, tir
 from .errors import WebrelaxError
 from .executable import CompiledKernel
+from .source import KernelSource
 from .tir.scalar import BINARY, COMPARE, UNARY
-from .wgsl import KernelSource
 
 _EXPRESSIONS = (
     symbolic.Const,

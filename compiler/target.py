@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +13,7 @@ class Target:
     """A kind of device. The defaults are the limits that every WebGPU device promises (sizes in bytes)."""
 
     name: str = "webgpu"
+    language: Literal["wgsl", "c"] = "wgsl"
     profile: str = "f32"
     features: tuple[str, ...] = ()
     storage_buffers: int = 8
@@ -31,6 +35,7 @@ WEBGPU = Target()
 # One thread a workgroup, which needs no memory beside its registers; the host splits a grid among its threads.
 WASM = Target(
     name="wasm",
+    language="c",
     profile="simd128",
     storage_buffers=64,
     workgroup_memory=0,
@@ -41,3 +46,5 @@ WASM = Target(
     offset_alignment=16,
     parallel_threads=1,
 )
+
+TARGETS: Mapping[str, Target] = MappingProxyType({target.name: target for target in (WEBGPU, WASM)})

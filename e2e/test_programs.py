@@ -17,6 +17,7 @@ from webrelax.compiler.pipeline import compile
 from webrelax.compiler.symbolic import Var, as_expr
 from webrelax.compiler.target import WEBGPU
 from webrelax.packaging.bundle import ModelInfo, write_bundle
+from webrelax.packaging.targets import build_targets
 from webrelax.packaging.serve import serving
 
 WEB = Path(__file__).parents[1] / "web"
@@ -94,7 +95,7 @@ def programs(shared_page: Page, tmp_path_factory: pytest.TempPathFactory) -> Ite
     shutil.copytree(WEB, site)
     (site / "program").mkdir()
     info = ModelInfo("program", "none", 1, 1, 1)
-    write_bundle(site / "program", compile(everything()), WEBGPU, info, {}, {})
+    write_bundle(site / "program", build_targets(everything(), ["webgpu"]), info, {}, {})
     with serving(site) as address:
         shared_page.goto(address + "style.css")
         shared_page.evaluate(OPEN, "program")

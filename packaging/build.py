@@ -6,20 +6,21 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..compiler.emcc import find_emcc
 from ..compiler.errors import WebrelaxError
 from ..compiler.frontend import tokenizer_files
 from ..compiler.frontend.export import export_decoder
 from ..compiler.frontend.load import load_gguf
-from ..compiler.pipeline import compile
-from ..compiler.target import WEBGPU
 from .bundle import ModelInfo, write_bundle
 from .chat import render_chat
 from .site import check_output, install, workspace
+from .targets import build_targets
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -30,9 +31,40 @@ _NOT_SERVED = ("*.py", "*.d.ts", "tsconfig.json", "package.json", "__pycache__",
 
 def run(args: argparse.Namespace) -> int:
     """The command; see `webrelax build --help`."""
-    site = build(args.model, args.output, args.name, args.context, args.prefill_chunk, args.force, quiet=False)
+    targets = args.targets or default_targets()
+    if args.exact and "wasm" not in targets:
+        raise WebrelaxError(
+            "--exact is about the CPU, which this build is not for: leave it out, or add the target wasm"
+        )
+    site = build(
+        args.model,
+        args.output,
+        args.name,
+        args.context,
+        args.prefill_chunk,
+        args.force,
+        quiet=False,
+        targets=targets,
+        exact=args.exact,
+    )
     print(f"built {site}; look at it with: webrelax serve {args.output}")
+    if "wasm" in targets:
+        print(f"the CPU part, beside the weights: {_cpu_bytes(site) / 2**20:.2f} MiB")
+    elif not args.targets:
+        print("without a CPU part: install emscripten (emcc) and build again for visitors who have no WebGPU")
     return 0
+
+
+def default_targets() -> tuple[str, ...]:
+    """All that can be built here: the CPU's kernels need emcc."""
+    return ("webgpu", "wasm") if find_emcc() else ("webgpu",)
+
+
+def _cpu_bytes(model: Path) -> int:
+    """The bytes that a page downloads for the CPU alone, with the largest of the profiles."""
+    manifest = json.loads((model / "manifest.json").read_text("utf-8"))
+    profiles = manifest["targets"]["wasm"]["profiles"].values()
+    return max(sum(int(manifest["files"][p[part]]["size"]) for part in ("kernels", "module")) for p in profiles)
 
 
 def build(
@@ -43,8 +75,11 @@ def build(
     prefill_chunk: int = 128,
     force: bool = False,
     quiet: bool = True,
+    targets: Sequence[str] | None = None,
+    exact: bool = False,
 ) -> Path:
-    """Builds a site, or adds a model to one, and returns the model's folder.
+    """Builds a site, or adds a model to one, and returns the model's folder. `targets`: see `default_targets`; `exact`:
+    the CPU computes with activations as they are, not with 8-bit ones.
 
     When it fails, `output` stays as it was. Raises WebrelaxError.
     """
@@ -59,13 +94,14 @@ def build(
         check_output(output, title, page, force)
         compiling = bar.add_task("compiling", total=None, amount="")
         exported = export_decoder(loaded.model, loaded.context, chunk)
-        executable = compile(exported.module, WEBGPU)
-        bar.update(compiling, description="compiled", amount=f"{len(executable.kernels)} kernels", total=1, completed=1)
-        packing = bar.add_task("packing", total=executable.bytes_of("weight"), amount="")
+        builds = build_targets(exported.module, targets or default_targets(), exact)
+        amount = ", ".join(f"{b.target.name}: {len(b.executable.kernels)} kernels" for b in builds)
+        bar.update(compiling, description="compiled", amount=amount, total=1, completed=1)
+        packing = bar.add_task("packing", total=builds[0].executable.bytes_of("weight"), amount="")
         fresh = staged / "models" / title
         fresh.mkdir(parents=True)
         info = ModelInfo(title, loaded.architecture, loaded.context, chunk, loaded.vocabulary)
-        write_bundle(fresh, executable, WEBGPU, info, loaded.weights, texts, lambda done: bar.advance(packing, done))
+        write_bundle(fresh, builds, info, loaded.weights, texts, lambda done: bar.advance(packing, done))
         size = f"{sum(p.stat().st_size for p in fresh.glob('weights-*')) / 2**20:.1f} MiB of weights"
         bar.update(packing, description="packed", amount=size)
         install(staged, output, title, page, force)

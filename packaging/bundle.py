@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..compiler.errors import WebrelaxError
 from ..compiler.executable import Argument, EntryPoint, Executable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-FORMAT = 2
+FORMAT = 3
 SHARD_BYTES = 24 << 20
 ALIGNMENT = 256
 
@@ -37,10 +37,32 @@ class ModelInfo:
     vocabulary: int
 
 
+@dataclass(frozen=True)
+class Profile:
+    """The kernels of a target for devices that have `features`, as the content of the file `kernels-NAME.ENDING`."""
+
+    name: str
+    features: tuple[str, ...]
+    ending: Literal["json", "wasm"]
+    kernels: bytes
+
+    @property
+    def file(self) -> str:
+        return f"kernels-{self.name}.{self.ending}"
+
+
+@dataclass(frozen=True)
+class TargetBuild:
+    """A model compiled for a target: the profiles share its program."""
+
+    target: Target
+    executable: Executable
+    profiles: tuple[Profile, ...]
+
+
 def write_bundle(
     folder: Path,
-    executable: Executable,
-    target: Target,
+    builds: Sequence[TargetBuild],
     info: ModelInfo,
     weights: Mapping[str, Callable[[], Array]],
     extra_files: Mapping[str, bytes],
@@ -48,39 +70,23 @@ def write_bundle(
 ) -> dict[str, Any]:
     """Writes all files into an empty folder and returns the manifest. `progress` is called with bytes written.
 
-    `weights` gives each weight buffer's array; `extra_files` are the tokenizer's. The same input gives the same bytes.
+    `weights` gives each weight buffer's array, which the targets share; `extra_files` are the tokenizer's. The same
+    input gives the same bytes.
     """
-    files: dict[str, bytes] = {
-        "module.bin": encode(executable.bytecode),
-        f"kernels-{target.profile}.json": _json({"kernels": [_kernel(k) for k in executable.kernels]}),
-        f"program-{target.profile}.json": _json(program_file(executable, target)),
-        **extra_files,
-    }
+    files = dict(extra_files)
+    for build in builds:
+        name = build.target.name
+        files |= {profile.file: profile.kernels for profile in build.profiles}
+        files[f"module-{name}.bin"] = encode(build.executable.bytecode)
+        files[f"program-{name}.json"] = as_json(program_file(build.executable, build.target))
     listed: dict[str, dict[str, Any]] = {}
     for name, content in sorted(files.items()):
         (folder / name).write_bytes(content)
         listed[name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     shards = _ShardWriter(folder, progress)
-    buffers = []
-    for buffer in executable.buffers:
-        entry: dict[str, Any] = {"name": buffer.name, "kind": buffer.kind, "size": buffer.size}
-        if buffer.kind == "weight":
-            array = weights[buffer.name]()
-            if array.nbytes != buffer.size:
-                raise WebrelaxError(f"weight {buffer.name} has {array.nbytes} bytes, the program expects {buffer.size}")
-            entry["parts"] = shards.add(array.data.cast("B"))
-        buffers.append(entry)
+    placed = {name: {"size": size, "parts": shards.add(weights[name](), size)} for name, size in _sizes(builds).items()}
     listed |= shards.finish()
-    manifest = _manifest(executable, target, info, listed, buffers)
-    (folder / "manifest.json").write_bytes(_json(manifest))
-    return manifest
-
-
-def _manifest(
-    executable: Executable, target: Target, info: ModelInfo, files: Mapping[str, Any], buffers: list[Any]
-) -> dict[str, Any]:
-    used = executable.bytecode.row_slots * 4
-    return {
+    manifest = {
         "format": FORMAT,
         "webrelax": __version__,
         "name": info.name,
@@ -90,16 +96,26 @@ def _manifest(
             "prefill_chunk": info.prefill_chunk,
             "vocab": info.vocabulary,
         },
-        "files": dict(sorted(files.items())),
-        "profiles": {
-            target.profile: {
-                "features": list(target.features),
-                "kernels": f"kernels-{target.profile}.json",
-                "module": "module.bin",
-                "program": f"program-{target.profile}.json",
-            }
-        },
-        "buffers": buffers,
+        "files": dict(sorted(listed.items())),
+        "weights": placed,
+        "targets": {build.target.name: _target(build) for build in builds},
+    }
+    (folder / "manifest.json").write_bytes(as_json(manifest))
+    return manifest
+
+
+def _sizes(builds: Sequence[TargetBuild]) -> dict[str, int]:
+    """Bytes of each weight that a target uses, in the order of the first target's buffers."""
+    return {b.name: b.size for build in builds for b in build.executable.buffers if b.kind == "weight"}
+
+
+def _target(build: TargetBuild) -> dict[str, Any]:
+    executable = build.executable
+    used = executable.bytecode.row_slots * 4
+    shared = {"module": f"module-{build.target.name}.bin", "program": f"program-{build.target.name}.json"}
+    return {
+        "profiles": {p.name: {"features": list(p.features), "kernels": p.file, **shared} for p in build.profiles},
+        "buffers": [{"name": b.name, "kind": b.kind, "size": b.size} for b in executable.buffers],
         "binding_sets": executable.binding_sets,
         "table": {"row_bytes": -(-used // ALIGNMENT) * ALIGNMENT, "used_bytes": used, "rows": 1},
         "functions": {name: _function(f) for name, f in executable.functions.items()},
@@ -107,17 +123,6 @@ def _manifest(
             **{kind: executable.bytes_of(kind) for kind in ("storage", "state", "input", "output", "weight")},
             "unplanned": max(executable.unplanned.values(), default=0),
         },
-    }
-
-
-def _kernel(kernel: Any) -> dict[str, Any]:
-    source = kernel.source
-    return {
-        "name": source.name,
-        "entry": source.entry,
-        "wgsl": source.wgsl,
-        "workgroup": source.workgroup,
-        "access": source.access,
     }
 
 
@@ -144,7 +149,8 @@ def _argument(argument: Argument) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """The text of a JSON file, always the same for equal values."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
@@ -156,9 +162,11 @@ class _ShardWriter:
         self._pending = bytearray()
         self._listed: dict[str, dict[str, Any]] = {}
 
-    def add(self, data: memoryview) -> list[dict[str, Any]]:
-        """Where the bytes went."""
-        parts = []
+    def add(self, array: Array, size: int) -> list[dict[str, Any]]:
+        """Where the bytes went. Raises WebrelaxError where there are not `size` of them."""
+        if array.nbytes != size:
+            raise WebrelaxError(f"a weight has {array.nbytes} bytes, the program expects {size}")
+        data, parts = array.data.cast("B"), []
         self._pad()
         at = 0
         while at < len(data):

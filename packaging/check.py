@@ -16,6 +16,7 @@ from ..compiler.executable import CompiledKernel
 from ..compiler.ir import Atom, Constant, Function, Module, ProgramCall, all_bindings, calls_program
 from ..compiler.ir.liveness import allocated_outputs
 from ..compiler.symbolic import Opaque, Var, evaluate, walk
+from ..compiler.target import WEBGPU
 from ..compiler.tir import Buffer, Load, Program
 from .engine import gpu_errors
 from .reader import Bundle, open_bundle
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """The command; see `webrelax check --help`. Exit code 1 where a kernel differs."""
     from ..compiler.native.device import default_device
 
-    bundle = open_bundle(args.site, args.model)
+    bundle = open_bundle(args.site, args.model, WEBGPU.name)
     pattern = args.kernel or "*"
     chosen = [k for k in bundle.program[1] if fnmatch.fnmatch(k.source.name, pattern)]
     if not chosen:

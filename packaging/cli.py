@@ -145,6 +145,18 @@ def _add_build(commands: _Commands) -> None:
         help="how many tokens of a prompt are computed at a time (default: %(default)s)",
     )
     build.add_argument(
+        "--targets",
+        type=_targets,
+        metavar="LIST",
+        help="what the page can run the model on: webgpu, wasm (the CPU; needs emcc), or both as webgpu,wasm (default:"
+        " both where emcc is installed)",
+    )
+    build.add_argument(
+        "--exact",
+        action="store_true",
+        help="on the CPU, compute with 32-bit activations instead of 8-bit ones: slower, but as precise as on a GPU",
+    )
+    build.add_argument(
         "--force",
         action="store_true",
         help="replace the model of this name, or write into a folder that holds other files",
@@ -213,6 +225,7 @@ def _add_inspect(commands: _Commands) -> None:
     inspect = _command(commands, "inspect", "show a site's functions, kernels, dispatches and memory plan")
     _add_site(inspect)
     _add_model(inspect)
+    _add_target(inspect)
     inspect.add_argument(
         "--pass",
         dest="after",
@@ -232,6 +245,13 @@ def _add_inspect(commands: _Commands) -> None:
     _add_json(inspect)
 
 
+def _targets(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not set(names) <= {"webgpu", "wasm"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is not webgpu, wasm or webgpu,wasm")
+    return names
+
+
 def _value(text: str) -> tuple[str, int]:
     name, equals, value = text.partition("=")
     if not name or not equals or not value.isdecimal():
@@ -249,6 +269,12 @@ def _add_site(command: argparse.ArgumentParser) -> None:
 
 def _add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument("--model", metavar="NAME", help="which of the site's models, where it has several")
+
+
+def _add_target(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--target", choices=("webgpu", "wasm"), help="which of the site's targets (default: webgpu where it has it)"
+    )
 
 
 def _add_json(command: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from ..compiler.errors import WebrelaxError
+from ..compiler.target import WEBGPU
 from .engine import Backend, Engine, GpuBackend, InterpreterBackend, Stats, check_prompt
 from .reader import Bundle, open_bundle
 from .sampling import Sampling
@@ -16,7 +17,7 @@ from .text import Text
 
 def run(args: argparse.Namespace) -> int:
     """The command; see `webrelax generate --help`."""
-    bundle = open_bundle(args.site, args.model)
+    bundle = open_bundle(args.site, args.model, None if args.interpreter else WEBGPU.name)
     text = Text(bundle)
     prompt = text.encode(args.prompt) if args.raw else text.encode_chat([{"role": "user", "content": args.prompt}])
     check_prompt(prompt, bundle.manifest["model"]["context"])

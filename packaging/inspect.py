@@ -14,7 +14,7 @@ from .report import download_bytes, layers, page, steps
 
 def run(args: argparse.Namespace) -> int:
     """The command; see `webrelax inspect --help`."""
-    bundle = open_bundle(args.site, args.model)
+    bundle = open_bundle(args.site, args.model, args.target)
     at = dict(args.at)
     if args.after:
         passes = bundle.stored["passes"]
@@ -60,7 +60,7 @@ def inspect(bundle: Bundle, at: dict[str, int] | None = None) -> dict[str, Any]:
                 "dispatches": uses[i],
                 "bindings": len(k.access),
                 "workgroup": list(k.workgroup),
-                "wgsl_bytes": len(k.wgsl.encode()),
+                "wgsl_bytes": len(k.text.encode()),
             }
             for i, k in enumerate(bundle.kernels)
         ],

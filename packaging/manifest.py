@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from .bundle import ALIGNMENT, FORMAT
+from ..compiler.target import TARGETS
+from .bundle import FORMAT
 from .schema import Each, Either, Whole
 
 _COUNT = Whole(0)
@@ -19,22 +20,9 @@ _ARGUMENT = {
     "offset?": _COUNT,
 }
 _PART = {"file": str, "offset": _COUNT, "size": _COUNT, "at": _COUNT}
-
-HEAD = {"format": _COUNT}
-MANIFEST = {
-    "format": Whole(FORMAT, FORMAT),
-    "name": str,
-    "model": {"architecture": str, "context": _SIZE, "prefill_chunk": _SIZE, "vocab": _SIZE},
-    "files": Each({"size": _COUNT, "sha256": str}),
-    "profiles": {"f32": {"kernels": str, "module": str, "program": str}},
-    "buffers": [
-        {
-            "name": str,
-            "kind": {"storage", "state", "input", "output", "weight"},
-            "size": Whole(4, 2**32),
-            "parts?": [_PART],
-        }
-    ],
+_TARGET = {
+    "profiles": Each({"features": [str], "kernels": str, "module": str, "program": str}),
+    "buffers": [{"name": str, "kind": {"storage", "state", "input", "output", "weight"}, "size": Whole(4, 2**32)}],
     "binding_sets": [[(_COUNT, _COUNT, Whole(4, 2**32))]],
     "functions": Each(
         {
@@ -47,6 +35,16 @@ MANIFEST = {
         }
     ),
     "memory": Each(_COUNT),
+}
+
+HEAD = {"format": _COUNT}
+MANIFEST = {
+    "format": Whole(FORMAT, FORMAT),
+    "name": str,
+    "model": {"architecture": str, "context": _SIZE, "prefill_chunk": _SIZE, "vocab": _SIZE},
+    "files": Each({"size": _COUNT, "sha256": str}),
+    "weights": Each({"size": Whole(4, 2**32), "parts": [_PART]}),
+    "targets": {"webgpu?": _TARGET, "wasm?": _TARGET},
 }
 KERNELS = {
     "kernels": [
@@ -104,24 +102,43 @@ GENERATION_CONFIG = {
 _ARGUMENTS = [("past", "None", 1), ("positions", "i32", 1), ("sequences", "i32", 1), ("tokens", "i32", 1)]
 
 
+def for_target(manifest: dict[str, Any], target: str) -> dict[str, Any]:
+    """The manifest with the fields of one of its targets beside the common ones."""
+    return {**manifest, **manifest["targets"][target]}
+
+
 def misfit(manifest: Any) -> str | None:
     """The first thing that does not fit in a manifest of the right form, None where all does."""
     return next(_misfits(manifest), None)
 
 
 def _misfits(manifest: Any) -> Iterator[str]:
-    files, buffers, vocabulary = manifest["files"], manifest["buffers"], manifest["model"]["vocab"]
+    files = manifest["files"]
     for name in files:
         if name in ("", ".", "..") or "/" in name or "\\" in name:
             yield f"the file name {name[:80]!r} leads elsewhere"
+    for name, weight in manifest["weights"].items():
+        if not _covered(weight, files):
+            yield f"weights.{name[:80]} is not made of its parts"
+    if not manifest["targets"]:
+        yield "targets is empty"
+    for name in manifest["targets"]:
+        yield from (f"targets.{name}: {wrong}" for wrong in _target_misfits(for_target(manifest, name), name))
+
+
+def _target_misfits(manifest: Any, target: str) -> Iterator[str]:
+    alignment = TARGETS[target].offset_alignment
+    weights, buffers, vocabulary = manifest["weights"], manifest["buffers"], manifest["model"]["vocab"]
+    if not manifest["profiles"]:
+        yield "profiles is empty"
     for at, buffer in enumerate(buffers):
-        if buffer["size"] % 4 or (buffer["kind"] == "weight") != ("parts" in buffer):
+        if buffer["size"] % 4:
             yield f"buffers[{at}] has an unusable value"
-        elif buffer["kind"] == "weight" and not _covered(buffer, files):
-            yield f"buffers[{at}] is not made of its parts"
+        elif buffer["kind"] == "weight" and weights.get(buffer["name"], {}).get("size") != buffer["size"]:
+            yield f"buffers[{at}] is not one of the weights"
     for at, bindings in enumerate(manifest["binding_sets"]):
         for buffer, offset, size in bindings:
-            if not _inside(buffers, buffer, offset, size) or offset % ALIGNMENT:
+            if not _inside(buffers, buffer, offset, size) or offset % alignment:
                 yield f"binding_sets[{at}] leads outside of a buffer"
     for name, function in manifest["functions"].items():
         yield from (f"functions.{name}: {wrong}" for wrong in _function_misfits(function, buffers))
@@ -130,15 +147,15 @@ def _misfits(manifest: Any) -> Iterator[str]:
             yield f"functions.{name} is not a step of a language model"
 
 
-def _covered(buffer: Any, files: Any) -> bool:
-    """Whether the parts follow each other, lie in their files, and make the buffer."""
+def _covered(weight: Any, files: Any) -> bool:
+    """Whether the parts follow each other, lie in their files, and make the weight."""
     end = 0
-    for part in buffer["parts"]:
+    for part in weight["parts"]:
         file = files.get(part["file"])
         if file is None or part["at"] != end or part["offset"] + part["size"] > file["size"]:
             return False
         end += part["size"]
-    return bool(end == buffer["size"])
+    return bool(end == weight["size"])
 
 
 def _inside(buffers: Any, buffer: int, offset: int, size: int) -> bool:

@@ -13,11 +13,12 @@ from ..compiler.errors import WebrelaxError
 from ..compiler.executable import Argument, CompiledKernel, DeviceBuffer, EntryPoint
 from ..compiler.ir import Constant, Module, all_bindings, atoms, verify
 from ..compiler.serialize import from_json
+from ..compiler.source import KernelSource
+from ..compiler.target import WEBGPU
 from ..compiler.tir import Buffer
 from ..compiler.vm import VMFormatError, VMModule, decode
-from ..compiler.wgsl import KernelSource
 from .bundle import FORMAT
-from .manifest import HEAD, KERNELS, MANIFEST, PROGRAM, misfit
+from .manifest import HEAD, KERNELS, MANIFEST, PROGRAM, for_target, misfit
 from .schema import read_json
 
 if TYPE_CHECKING:
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A model of a site. Files are read, and checked against the manifest's hashes, when they are first used."""
+    """A model of a site, compiled for one target. Files are read, and checked against the manifest's hashes, when they
+    are first used. The manifest has the target's fields beside the common ones."""
 
     folder: Path
     manifest: dict[str, Any]
-    profile: str = "f32"
+    target: str
+    profile: str
 
     def file(self, name: str) -> bytes:
         """A file's content. Raises WebrelaxError where it is missing or damaged."""
@@ -119,7 +122,9 @@ class Bundle:
 
     @cached_property
     def kernels(self) -> tuple[KernelSource, ...]:
-        """The kernels as the page gets them."""
+        """The kernels as the page gets them, or as they were compiled."""
+        if self.target != WEBGPU.name:
+            return tuple(kernel.source for kernel in self.program[1])
         listed = self.json(self.manifest["profiles"][self.profile]["kernels"], KERNELS)["kernels"]
         return tuple(
             KernelSource(k["name"], k["entry"], k["wgsl"], tuple(k["workgroup"]), tuple(k["access"])) for k in listed
@@ -134,7 +139,7 @@ class Bundle:
         for buffer in self.manifest["buffers"]:
             if buffer["kind"] == "weight":
                 pieces = []
-                for part in buffer["parts"]:
+                for part in self.manifest["weights"][buffer["name"]]["parts"]:
                     if part["file"] not in shards:
                         shards[part["file"]] = self.file(part["file"])
                     pieces.append(memoryview(shards[part["file"]])[part["offset"] : part["offset"] + part["size"]])
@@ -143,8 +148,11 @@ class Bundle:
         return result
 
 
-def open_bundle(site: Path, model: str | None = None) -> Bundle:
-    """The only model of a site, or the one of that name. Raises WebrelaxError with what to do."""
+def open_bundle(site: Path, model: str | None = None, target: str | None = None) -> Bundle:
+    """The only model of a site, or the one of that name, for a target: the first that it was built for unless named.
+
+    Raises WebrelaxError with what to do.
+    """
     folder = site / "models"
     names = sorted(p.parent.name for p in folder.glob("*/manifest.json") if p.is_file())
     if not names:
@@ -162,7 +170,13 @@ def open_bundle(site: Path, model: str | None = None) -> Bundle:
     manifest = read_json(content, path, MANIFEST)
     if wrong := misfit(manifest):
         raise WebrelaxError(f"{path} is damaged ({wrong}): build the site again")
-    return Bundle(folder / name, manifest)
+    built = list(manifest["targets"])
+    if target not in (None, *built):
+        raise WebrelaxError(
+            f"{path.parent} was built for {' and '.join(built)}, not for {target}: build it with --targets {target}"
+        )
+    chosen = for_target(manifest, target or built[0])
+    return Bundle(path.parent, chosen, target or built[0], next(iter(chosen["profiles"])))
 
 
 def _argument(entry: dict[str, Any]) -> Argument:

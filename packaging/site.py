@@ -10,7 +10,8 @@ import contextlib
 import json
 import os
 import re
-import tempfile
+import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ..compiler.errors import WebrelaxError
 
 MODELS = "models.json"
 _BUILT = re.compile(
-    r"manifest\.json|module\.bin|(kernels|program)-\w+\.json|weights-\d+\.bin"
+    r"manifest\.json|module(-\w+)?\.bin|(kernels|program)-\w+\.(json|wasm)|weights-\d+\.bin"
     r"|tokenizer\.json|tokenizer_config\.json|generation_config\.json"
 )
 
@@ -67,11 +68,14 @@ def workspace(site: Path) -> Iterator[Path]:
     base = next(p for p in (site, *site.absolute().parents) if os.path.lexists(p))
     if not base.is_dir():
         raise WebrelaxError(f"{base} is no folder: give another one with -o")
-    try:
-        with tempfile.TemporaryDirectory(prefix=".webrelax-", dir=base) as scratch:
-            yield Path(scratch)
+    scratch = base / f".webrelax-{secrets.token_hex(8)}"
+    try:  # around the making too: a request to end may come at any moment, and must leave nothing
+        scratch.mkdir(0o700)
+        yield scratch
     except OSError as error:
         raise WebrelaxError(f"cannot write {site}: {error.strerror or error}; nothing was left there") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def install(staged: Path, site: Path, model: str, page: frozenset[str], force: bool) -> None:

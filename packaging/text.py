@@ -56,9 +56,9 @@ def _tokenizer(bundle: Bundle) -> Any:
 
     try:
         tokenizer = Tokenizer.from_str(bundle.file("tokenizer.json").decode())
-    except WebrelaxError:
+    except (WebrelaxError, KeyboardInterrupt, SystemExit):
         raise
-    except Exception as error:  # the library raises no narrower class
+    except BaseException as error:  # the library raises Exception itself, and panics, which are not even that
         path = bundle.folder / "tokenizer.json"
         raise WebrelaxError(f"{path} is damaged ({error}): build the site again") from error
     if max(tokenizer.get_vocab().values(), default=0) >= bundle.manifest["model"]["vocab"]:

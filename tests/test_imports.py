@@ -22,7 +22,7 @@ LAYERS = (
     {"symbolic"},
     {"ir", "tir"},
     {"ops", "quantize"},
-    {"target"},
+    {"target", "source"},
     {"frontend", "passes", "fusion", "schedule"},
     {"wgsl", "wasm", "vm"},
     {"executable"},

@@ -13,8 +13,7 @@ from ..passes.dispatch_library import Routine
 from ..schedule import Kernel, check_bindings, merge_bindings, schedule
 from ..target import Target
 from ..tir import Program
-from ..wgsl import KernelSource, emit
-from ..wgsl.template import TemplateRoutine, render
+from .languages import LANGUAGES
 
 INPUTS = "inputs"
 Region: TypeAlias = tuple[int, int, int]
@@ -35,6 +34,7 @@ class Resources:
     strings: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.language = LANGUAGES[self.target.language]
         most = max((len(f.slots) for f in self.module.functions.values()), default=0)
         self.table_vec4s = max(1, -(-most // 4))
         self._scheduled: dict[str, Kernel] = {}
@@ -86,10 +86,13 @@ class Resources:
         key = (call.routine, call.program, call.attributes, slots)
         if key not in self._emitted:
             routine, program = self.routines.get(call.routine), self.module.programs[call.program]
-            if not isinstance(routine, TemplateRoutine):
-                raise WebrelaxError(f"the library has no WGSL routine {call.routine!r}: compile with its table")
+            if not isinstance(routine, self.language.routine):
+                language = self.target.language.upper()
+                raise WebrelaxError(f"the library has no {language} routine {call.routine!r}: compile with its table")
             symbols = dict(zip(program.symbols, slots, strict=True))
-            source, grid = render(routine, program, dict(call.attributes), symbols, self.table_vec4s, self.target)
+            source, grid = self.language.render(
+                routine, program, dict(call.attributes), symbols, self.table_vec4s, self.target
+            )
             self._emitted[key] = self._add(CompiledKernel(source, call.program, slots, grid, ()))
         return self._emitted[key], self.kernels[self._emitted[key]]
 
@@ -104,12 +107,12 @@ class Resources:
             scheduled = self._scheduled[program.name]
             kernel = merge_bindings(scheduled, merged) if merged else scheduled
             check_bindings(kernel, self.target)
-            source: KernelSource = emit(kernel, dict(zip(program.symbols, slots, strict=True)), self.table_vec4s)
+            source = self.language.emit(kernel, dict(zip(program.symbols, slots, strict=True)), self.table_vec4s)
             self._emitted[key] = self._add(CompiledKernel(source, program.name, slots, kernel.grid, merged))
         return self._emitted[key], self.kernels[self._emitted[key]]
 
     def _add(self, kernel: CompiledKernel) -> int:
-        same = (kernel.source.name, kernel.source.wgsl)
+        same = (kernel.source.name, kernel.source.text)
         if same not in self._numbers_of_kernels:
             self._numbers_of_kernels[same] = len(self.kernels)
             self.kernels.append(kernel)

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import WebrelaxError
+from ..source import KernelSource
 from ..target import WEBGPU
-from ..wgsl import KernelSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,7 +93,7 @@ class Device:
             entries.append({"binding": at, "visibility": stage, "buffer": {"type": kind}})
         try:
             layout = self.handle.create_bind_group_layout(entries=entries)
-            module = self.handle.create_shader_module(code=source.wgsl, label=source.name)
+            module = self.handle.create_shader_module(code=source.text, label=source.name)
             handle = self.handle.create_compute_pipeline(
                 layout=self.handle.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={"module": module, "entry_point": source.entry},

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from ..executable import Argument, BindingSet, DeviceBuffer, EntryPoint, Executable
+from ..source import KernelSource
 from ..vm import Command, Machine, Suspended, VMModule
-from ..wgsl import KernelSource
 from .device import Copy, Device, Dispatch, Pipeline, default_device
 
 if TYPE_CHECKING:

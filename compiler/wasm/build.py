@@ -9,7 +9,7 @@ from ..emcc import run_emcc
 
 FLAGS = (
     "-std=gnu11", "-O3", "-ffreestanding", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wno-unused", "-Werror",
-    "-msimd128", "-mbulk-memory",
+    "-msimd128", "-mbulk-memory", "-mmutable-globals",
 )  # fmt: skip
 LINK = (
     "--no-entry",
@@ -17,6 +17,7 @@ LINK = (
     "-sIMPORTED_MEMORY=1",
     "-sALLOW_MEMORY_GROWTH=1",
     "-Wl,--export=__heap_base",
+    "-Wl,--export=__stack_pointer",  # each thread's instance gets a stack of its own
 )
 
 

@@ -10,6 +10,7 @@ from ..schedule.kernel import GROUP, Assign, Barrier, Block, For, If, Kernel, Le
 from ..schedule.nodes import VECTORS
 from ..schedule.optimize import optimize
 from ..schedule.walk import variables_read
+from ..source import KernelSource
 from ..symbolic import Var, as_int
 from ..tir import Binary, Scalar
 from ..wgsl.names import Names
@@ -18,13 +19,13 @@ from .expression import TYPES, CExpressions
 PRELUDE = Path(__file__).with_name("prelude.c")
 
 
-def module_source(functions: Iterable[str]) -> str:
-    """One C file of functions as `emit` writes them, exported as k0, k1, ... in their order."""
-    texts = [text.replace("KERNEL(", f"KERNEL(k{at}, ", 1) for at, text in enumerate(functions)]
+def module_source(kernels: Iterable[KernelSource]) -> str:
+    """One C file of kernels, exported as k0, k1, ... in their order."""
+    texts = [kernel.text.replace("KERNEL(", f"KERNEL(k{at}, ", 1) for at, kernel in enumerate(kernels)]
     return "\n".join([PRELUDE.read_text("utf-8"), *texts])
 
 
-def emit(kernel: Kernel, slots: Mapping[Var, int]) -> str:
+def emit(kernel: Kernel, slots: Mapping[Var, int]) -> KernelSource:
     """The C function of a kernel whose symbols stand in these slots of the table.
 
     It runs the workgroups `first` to `last` - 1, counted in the order x, y, z; each has one thread.
@@ -55,7 +56,9 @@ def emit(kernel: Kernel, slots: Mapping[Var, int]) -> str:
             lines.append(f"    const int {names.of(place.name)} = {text};")
     if "lane" in used:
         lines.append(f"    const int {names.of('lane')} = 0;")
-    return "\n".join([*lines, *_block(kernel.body, "    ", expressions, names), "  }", "}"]) + "\n"
+    text = "\n".join([*lines, *_block(kernel.body, "    ", expressions, names), "  }", "}"]) + "\n"
+    access = tuple("read_write" if b.writable else "read" for b in kernel.bindings)
+    return KernelSource(kernel.name, names.of(kernel.name), text, kernel.workgroup, access)
 
 
 def _block(block: Block, indent: str, e: CExpressions, names: Names) -> Iterator[str]:

@@ -1,5 +1,5 @@
 """Kernels as WGSL."""
 
-from .emit import KernelSource, emit
+from .emit import emit
 
-__all__ = ["KernelSource", "emit"]
+__all__ = ["emit"]

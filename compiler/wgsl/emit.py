@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ..errors import WebrelaxError
 from ..schedule.kernel import GROUP, Assign, Barrier, Block, For, If, Kernel, Let, Register, Store
 from ..schedule.nodes import VECTORS
 from ..schedule.optimize import optimize
 from ..schedule.walk import variables_read
+from ..source import KernelSource
 from ..symbolic import Var, as_int
 from ..tir import Binary, Scalar
 from .expression import TYPES, Expressions
@@ -38,17 +38,6 @@ fn floor_mod(a: i32, b: i32) -> i32 {
 }
 """,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSource:
-    """What the page needs of a kernel. `access` is "read" or "read_write", one for each of @binding(1), (2), ..."""
-
-    name: str
-    entry: str
-    wgsl: str
-    workgroup: tuple[int, int, int]
-    access: tuple[str, ...]
 
 
 def emit(kernel: Kernel, slots: Mapping[Var, int], table_vec4s: int) -> KernelSource:

@@ -14,10 +14,11 @@ from jinja2 import Environment, StrictUndefined
 
 from ..errors import WebrelaxError
 from ..passes.dispatch_library import Attributes, Routine
+from ..source import KernelSource
 from ..symbolic import Expr, Var, as_expr, as_int
 from ..target import Target
 from ..tir import Buffer, Program
-from .emit import HELPERS, KernelSource
+from .emit import HELPERS
 from .expression import TYPES, Expressions, literal
 from .names import Names
 
@@ -45,15 +46,33 @@ class TemplateRoutine(Routine):
     vectors: tuple[str, ...] = ()
 
 
-class _Slots(Names):
-    """Symbols as elements of the table."""
+class SymbolPlaces(Names):
+    """Names of symbols are the elements of the table that hold them."""
 
-    def __init__(self, slots: Mapping[Var, int]) -> None:
+    def __init__(self, places: Mapping[str, str]) -> None:
         super().__init__()
-        self._slots = {symbol.name: f"table[{slot // 4}].{'xyzw'[slot % 4]}" for symbol, slot in slots.items()}
+        self._places = places
 
     def of(self, name: str) -> str:
-        return self._slots[name]
+        return self._places[name]
+
+
+def fill(template: str, parameters: Mapping[str, object], expressions: Expressions) -> str:
+    """The text of a Jinja template; symbolic integers and floats among the parameters become expressions."""
+
+    def finalize(value: object) -> object:
+        match value:
+            case Expr():
+                constant = as_int(value)
+                return f"({expressions.index(value)})" if constant is None else constant
+            case float():
+                return literal(value, "f32")
+        return value
+
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=finalize
+    )
+    return environment.from_string(template).render(parameters)
 
 
 def render(
@@ -69,23 +88,10 @@ def render(
     Raises WebrelaxError where the target's limits do not allow it.
     """
     launch = routine.launch(program, attributes)
-    expressions = Expressions(_Slots(slots))
-
-    def finalize(value: object) -> object:
-        match value:
-            case Expr():
-                constant = as_int(value)
-                return f"({expressions.index(value)})" if constant is None else constant
-            case float():
-                return literal(value, "f32")
-        return value
-
-    environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, finalize=finalize
-    )
+    expressions = Expressions(SymbolPlaces({s.name: f"table[{at // 4}].{'xyzw'[at % 4]}" for s, at in slots.items()}))
     x, y, z = launch.workgroup
-    body = environment.from_string(routine.template).render(launch.parameters, workgroup_size=f"{x}, {y}, {z}")
-    bindings = _bindings(program)
+    body = fill(routine.template, {**launch.parameters, "workgroup_size": f"{x}, {y}, {z}"}, expressions)
+    bindings = bound_buffers(program)
     if len(bindings) > target.storage_buffers or x * y * z > target.workgroup_invocations:
         raise WebrelaxError(
             f"the routine {routine.name} binds {len(bindings)} buffers and has {x * y * z} threads a workgroup;"
@@ -102,7 +108,7 @@ def render(
     return source, (gx, gy, gz)
 
 
-def _bindings(program: Program) -> list[tuple[Buffer, str]]:
+def bound_buffers(program: Program) -> list[tuple[Buffer, str]]:
     """The buffers that a call binds, with their access: the inputs, then the outputs that are not one of them."""
     overwritten = {source for _, source in program.in_place}
     in_place = {output for output, _ in program.in_place}

@@ -64,7 +64,7 @@ def _kernel(bundle: Bundle, steps: Mapping[str, Step], number: int) -> Kernel:
     source = bundle.kernels[number]
     grid = (str(own.grid[0]), str(own.grid[1]), str(own.grid[2]))
     bindings = _bindings(bundle, own, program, dispatches)
-    return Kernel(number, source.name, source.wgsl, source.workgroup, grid, str(program).rstrip(), bindings, uses)
+    return Kernel(number, source.name, source.text, source.workgroup, grid, str(program).rstrip(), bindings, uses)
 
 
 def _use(step: Step, number: int, program: Program) -> Use | None:

@@ -54,6 +54,6 @@ def test_no_pass_reads_a_name(monkeypatch: pytest.MonkeyPatch, format_name: str,
             assert_same_but_for_names(*(print_module(e.stages[step]) for e in (plain, renamed)))
     assert without_names(plain) == without_names(renamed)
     for kernel, twin in zip(plain.kernels, renamed.kernels, strict=True):
-        assert_same_but_for_names(kernel.source.wgsl, twin.source.wgsl)
+        assert_same_but_for_names(kernel.source.text, twin.source.text)
         assert_same_but_for_names(str(kernel.grid), str(twin.grid))
     assert not {*plain.module.programs} & {*renamed.module.programs}

@@ -42,7 +42,7 @@ from webrelax.compiler.vm import encode
 config = LlamaConfig(100, 64, 2, 4, 2, 16, 96, 1e-5, 10000.0, True, True)
 executable = compile(export_decoder(Llama(config, 64), 64, 16).module)
 assert encode(executable.bytecode)
-print(len(executable.kernels), sum(len(k.source.wgsl) for k in executable.kernels))
+print(len(executable.kernels), sum(len(k.source.text) for k in executable.kernels))
 """
 
 
@@ -72,7 +72,7 @@ def test_compiling_twice_gives_the_same() -> None:
 def test_no_kernel_is_over_8_kb() -> None:
     for name in ("F32", "F16", "Q8_0", "Q4_0", "Q4_1"):
         for kernel in compile(small_llama(name)).kernels:
-            assert len(kernel.source.wgsl) < 8192, (name, kernel.source.name)
+            assert len(kernel.source.text) < 8192, (name, kernel.source.name)
 
 
 def test_a_shape_without_a_bound_is_refused() -> None:

@@ -115,13 +115,21 @@ test_generation_config = damage("generation_config.json", (GENERATE,))
 
 @pytest.mark.parametrize("part", [0, 0.01, 0.5, 0.99])
 @pytest.mark.parametrize(
-    "name", [MANIFEST, "kernels-f32.json", "program-f32.json", "tokenizer.json", "tokenizer_config.json", "module.bin"]
+    "name",
+    [
+        MANIFEST,
+        "kernels-f32.json",
+        "program-webgpu.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "module-webgpu.bin",
+    ],
 )
 def test_files_cut_short(site: Path, capsys: pytest.CaptureFixture[str], name: str, part: float) -> None:
     path = site / "models/tiny" / name
     content = path.read_bytes()
     content = content[: int(len(content) * part)]
-    command = ("inspect", "--json") if name in (MANIFEST, "kernels-f32.json", "module.bin") else GENERATE
+    command = ("inspect", "--json") if name in (MANIFEST, "kernels-f32.json", "module-webgpu.bin") else GENERATE
     path.write_bytes(content)
     assert name in (outcome(capsys, site, command) or "")
     if name != MANIFEST:
@@ -141,18 +149,18 @@ def test_files_that_are_not_there(site: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_json_that_is_none(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for content in (b"", b"{", b"\xff", b"[" * 100_000, b"null", b"[]", b'{"format": 2}', b'{"format": "1"}'):
+    for content in (b"", b"{", b"\xff", b"[" * 100_000, b"null", b"[]", b'{"format": 3}', b'{"format": "1"}'):
         write(site, MANIFEST, content)
         assert "manifest.json is damaged" in (outcome(capsys, site, ("inspect",)) or "")
     write(site, MANIFEST, b'{"format": 1}')
-    assert "has format 1, this webrelax reads 2" in (outcome(capsys, site, ("inspect",)) or "")
+    assert "has format 1, this webrelax reads 3" in (outcome(capsys, site, ("inspect",)) or "")
 
 
 @pytest.mark.parametrize("seed", range(120))
 def test_the_stored_program(site: Path, seed: int) -> None:
     """Fields of another type, nodes of another class, words that are none: reading finds them all."""
     chance = random.Random(seed)
-    stored = json.loads((site / "models/tiny/program-f32.json").read_bytes())
+    stored = json.loads((site / "models/tiny/program-webgpu.json").read_bytes())
     nodes = stored["program"]["nodes"]
     at = chance.randrange(len(nodes))
     node = nodes[at]
@@ -166,7 +174,7 @@ def test_the_stored_program(site: Path, seed: int) -> None:
             node.insert(field, {"ref": 0})
         case 3:
             node[0] = chance.choice([n[0] for n in nodes if n[0] != node[0]])
-    write(site, "program-f32.json", json.dumps(stored).encode())
+    write(site, "program-webgpu.json", json.dumps(stored).encode())
     with contextlib.suppress(WebrelaxError):
         open_bundle(site).program  # noqa: B018 - read on first use
 
@@ -180,12 +188,12 @@ def test_a_whole_program_is_read(site: Path) -> None:
 def test_bytecode_of_another_model(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = small_llama(tmp_path / "other.gguf", weight_type="Q8_0", metadata={"llama.block_count": 2})
     assert main(["build", str(other), "-o", str(tmp_path / "other"), "--context", "16"]) == 0
-    bytecode = (tmp_path / "other/models/other/module.bin").read_bytes()
+    bytecode = (tmp_path / "other/models/other/module-webgpu.bin").read_bytes()
     manifest = json.loads((site / "models/tiny" / MANIFEST).read_bytes())
-    manifest["binding_sets"].append([])
+    manifest["targets"]["webgpu"]["binding_sets"].append([])
     write(site, MANIFEST, json.dumps(manifest).encode())
-    write(site, "module.bin", bytecode)
-    assert "module.bin does not fit the manifest" in (outcome(capsys, site, ("inspect",)) or "")
+    write(site, "module-webgpu.bin", bytecode)
+    assert "module-webgpu.bin does not fit the manifest" in (outcome(capsys, site, ("inspect",)) or "")
 
 
 @pytest.mark.parametrize(

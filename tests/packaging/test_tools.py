@@ -47,7 +47,7 @@ def test_check_passes_on_every_kernel(site: Path, capsys: pytest.CaptureFixture[
 def test_check_finds_a_wrong_kernel(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(site, broken)
-    (path,) = broken.glob("models/*/program-f32.json")
+    (path,) = broken.glob("models/*/program-webgpu.json")
     text = path.read_text()
     assert text.count("inverseSqrt") >= 2
     path.write_text(text.replace("inverseSqrt(", "sqrt(1.01 + "))
@@ -57,7 +57,7 @@ def test_check_finds_a_wrong_kernel(site: Path, tmp_path: Path, capsys: pytest.C
     listed = json.loads(manifest.read_text())
     import hashlib
 
-    listed["files"]["program-f32.json"] = {
+    listed["files"]["program-webgpu.json"] = {
         "size": len(path.read_bytes()),
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }

@@ -67,7 +67,7 @@ def test_decode_and_scatter_on_the_device() -> None:
     assert found.total.in_place == (("z", "r"),)
     assert [b.name for b in found.partial.inputs] == ["x", "w"]
     source = check_program(found.partial, given={"w": lambda s: nibble_words(40, 2048)})
-    assert "select" not in source.wgsl.split("fn main")[1]  # the parts are of one length
+    assert "select" not in source.text.split("fn main")[1]  # the parts are of one length
     check_program(found.total)
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from webrelax.compiler.native.device import run_kernel
 from webrelax.compiler.schedule import check_bindings, rule_for, schedule
+from webrelax.compiler.source import KernelSource
 from webrelax.compiler.symbolic import Var, evaluate
 from webrelax.compiler.target import WEBGPU, Target
 from webrelax.compiler.tir import Buffer, Program
 from webrelax.compiler.tir.interpreter import NUMPY_DTYPES, run
-from webrelax.compiler.wgsl import KernelSource, emit
+from webrelax.compiler.wgsl import emit
 
 Array = np.ndarray[Any, Any]
 Check = Callable[..., KernelSource]
@@ -43,7 +44,7 @@ def check_program(
     check_bindings(kernel, target)
     slots = {s: 3 * at + 2 for at, s in enumerate(program.symbols)}
     source = emit(kernel, slots, 8)
-    assert len(source.wgsl) <= most_bytes, source.wgsl
+    assert len(source.text) <= most_bytes, source.text
     rng = np.random.default_rng(1)
     sources = dict(program.in_place)
     for assignment in values:
@@ -72,7 +73,7 @@ def check_program(
                 want,
                 rtol=tolerance,
                 atol=tolerance * scale,
-                err_msg=f"{buffer.name} at {assignment}\n{source.wgsl}",
+                err_msg=f"{buffer.name} at {assignment}\n{source.text}",
             )
     return source
 

@@ -118,7 +118,7 @@ def test_what_can_be_combined() -> None:
     size = re.fullmatch(r"its text would be about (\d+) bytes, 7800 are allowed", refusal)
     assert size
     table = {symbol: at for at, symbol in enumerate(projections(N).symbols)}
-    assert int(size[1]) == pytest.approx(len(emit(schedule(projections(N)), table, 4).wgsl), rel=0.4)
+    assert int(size[1]) == pytest.approx(len(emit(schedule(projections(N)), table, 4).text), rel=0.4)
     assert combining_refusal(projections(1, 1536), WEBGPU) is None
     refusal = combining_refusal(projections(1, 1536), Target(workgroup_memory=64))
     assert refusal

@@ -24,7 +24,7 @@ def test_nibbles(check: Check, rows: int, columns: int) -> None:
     _, w = nibbles(b, rows, columns)
     y = b.reduce("y", (1, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k])
     source = check(b.finish(y), given={"w": lambda s: nibble_words(rows, columns)}, rule="dots")
-    assert source.wgsl.count("w[") in (2, 4, 8)  # a word and a pair of halves for each of a thread's rows
+    assert source.text.count("w[") in (2, 4, 8)  # a word and a pair of halves for each of a thread's rows
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(100, 576), (9000, 64)])

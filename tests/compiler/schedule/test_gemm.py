@@ -23,7 +23,7 @@ def test_nibbles(check: Check, rows: int, columns: int) -> None:
     y = b.reduce("y", (N, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k])
     source = check(b.finish(y), EDGES, {"w": lambda s: nibble_words(rows, columns)}, rule="gemm")
     # Of each column a word of codes and a pair of halves, and no column twice.
-    assert source.wgsl.count("w[") == 2 * (8 if rows * 128 >= 1 << 16 else 4)
+    assert source.text.count("w[") == 2 * (8 if rows * 128 >= 1 << 16 else 4)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(63, 576), (64, 96)])

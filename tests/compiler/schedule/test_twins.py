@@ -57,9 +57,9 @@ def test_gated(check: Check, n: Expr | int, rows: int, columns: int, gate: Weigh
 def test_the_activations_are_loaded_once(check: Check) -> None:
     words = {"gate_w": lambda s: nibble_words(96, 64, 1), "up_w": lambda s: nibble_words(96, 64, 2)}
     source = check(gated(1, 96, 64, nibbles, nibbles), given=words, rule="dots")
-    assert source.wgsl.count("= x[") == 2  # two vectors of four for a word of eight codes
+    assert source.text.count("= x[") == 2  # two vectors of four for a word of eight codes
     source = check(gated(N, 96, 64, nibbles, nibbles), [[1]], given=words, rule="gemm")
-    assert source.wgsl.count("= x[") == 2 * 8  # ... in each of eight rows
+    assert source.text.count("= x[") == 2 * 8  # ... in each of eight rows
 
 
 def test_three_products_and_one_of_them_as_a_result(check: Check) -> None:

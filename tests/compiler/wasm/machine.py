@@ -68,8 +68,8 @@ def check_program(
     tolerance: float = 1e-5,
 ) -> str:
     """Compares at each assignment of the symbols; returns the C text. `given` makes the inputs that are not random."""
-    text = emit(schedule(program, WASM), slots_of(program))
-    module = WasmModule(build_module(module_source([text])))
+    kernel = emit(schedule(program, WASM), slots_of(program))
+    module = WasmModule(build_module(module_source([kernel])))
     rng = np.random.default_rng(1)
     for assignment in values:
         symbols = dict(zip(program.symbols, assignment, strict=True))
@@ -78,7 +78,7 @@ def check_program(
             for b in program.inputs
         ]
         check_call(module, 0, program, inputs, symbols, tolerance)
-    return text
+    return kernel.text
 
 
 def slots_of(program: Program) -> dict[Var, int]:

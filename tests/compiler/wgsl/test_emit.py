@@ -55,7 +55,7 @@ def test_symbols_come_from_their_slots() -> None:
     b = ProgramBuilder("fill")
     kernel = schedule(b.finish(b.compute("y", (N,), lambda i: Cast("f32", Index(N - i)))))
     source = emit(kernel, {N: 6}, 2)
-    assert "let n = table[1].z;" in source.wgsl
+    assert "let n = table[1].z;" in source.text
     (y,) = run_kernel(source, (1, 1, 1), [np.zeros(5, np.float32)], [0] * 6 + [5])
     np.testing.assert_array_equal(y, [5, 4, 3, 2, 1])
     with pytest.raises(WebrelaxError, match="symbol n has no slot"):
@@ -67,5 +67,5 @@ def test_symbols_come_from_their_slots() -> None:
 def test_the_table_is_bound_even_if_unused() -> None:
     b = ProgramBuilder("one")
     source = emit(schedule(b.finish(b.compute("y", (1,), lambda i: Literal(1.0, "f32")))), {}, 3)
-    assert source.wgsl.startswith("@group(0) @binding(0) var<uniform> table: array<vec4<i32>, 3>;")
+    assert source.text.startswith("@group(0) @binding(0) var<uniform> table: array<vec4<i32>, 3>;")
     assert (source.entry, source.access, source.workgroup) == ("main", ("read_write",), (256, 1, 1))

@@ -52,7 +52,7 @@ def test_golden() -> None:
     assert grid == (ceildiv(N + 2 * M, 32), as_expr(1), as_expr(1))
     assert source.access == ("read", "read_write")
     assert (source.name, source.entry, source.workgroup) == ("scale", "main", (32, 1, 1))
-    assert source.wgsl == (
+    assert source.text == (
         "@group(0) @binding(0) var<uniform> table: array<vec4<i32>, 2>;\n"
         "@group(0) @binding(1) var<storage, read> x: array<f32>;\n"
         "@group(0) @binding(2) var<storage, read_write> y: array<f32>;\n"
@@ -80,8 +80,8 @@ def test_vectors_and_what_is_overwritten() -> None:
     routine = replace(ROUTINE, vectors=("x",), launch=lambda *_: Launch({"factor": 0}, (1, 1, 1), (1, 1, 1)))
     source, _ = render(routine, program, {}, {}, 1, WEBGPU)
     assert source.access == ("read_write", "read")
-    assert "var<storage, read_write> x: array<vec4<f32>>;" in source.wgsl
-    assert "z:" not in source.wgsl
+    assert "var<storage, read_write> x: array<vec4<f32>>;" in source.text
+    assert "z:" not in source.text
 
 
 def test_a_missing_parameter_is_an_error() -> None:

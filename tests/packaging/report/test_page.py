@@ -71,7 +71,7 @@ def test_it_shows_every_pass_kernel_and_function(html: str, bundle: Bundle) -> N
         assert f'id="pass-{name}"' in html
     for at, kernel in enumerate(bundle.kernels):
         assert f'id="kernel-{at}"' in html
-        assert kernel.wgsl.splitlines()[-2].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in html
+        assert kernel.text.splitlines()[-2].replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in html
     for name in bundle.functions:
         assert f'aria-label="Memory of {name} after planning"' in html
 

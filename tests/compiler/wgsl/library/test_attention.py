@@ -103,8 +103,8 @@ def test_the_interpreter_runs_the_reference_programs(name: str, tokens: int | No
 def test_kernels_are_small(name: str) -> None:
     for case in (VARIANTS[name], replace(VARIANTS[name], tokens=1)):
         for kernel in compiled(case).kernels:
-            assert len(kernel.source.wgsl) <= MOST_BYTES
-            assert all(word not in kernel.source.wgsl for word in ("inf", "nan"))
+            assert len(kernel.source.text) <= MOST_BYTES
+            assert all(word not in kernel.source.text for word in ("inf", "nan"))
 
 
 def test_prefill_never_holds_scores() -> None:

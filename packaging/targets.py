@@ -1,0 +1,50 @@
+"""Compiles a model for each target of a site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ..compiler.executable import CompiledKernel, Executable
+from ..compiler.ir import Module
+from ..compiler.pipeline import compile
+from ..compiler.target import WASM, WEBGPU
+from ..compiler.wasm import build_module, module_source
+from .bundle import Profile, TargetBuild, as_json
+
+
+def build_webgpu(module: Module, exact: bool) -> TargetBuild:
+    """WGSL kernels, compiled by the browser; they are always exact."""
+    executable = compile(module, WEBGPU)
+    return TargetBuild(WEBGPU, executable, (wgsl_profile(executable),))
+
+
+def wgsl_profile(executable: Executable) -> Profile:
+    """The kernels of a WebGPU executable as a file."""
+    kernels = as_json({"kernels": [_kernel(kernel) for kernel in executable.kernels]})
+    return Profile(WEBGPU.profile, WEBGPU.features, "json", kernels)
+
+
+def build_wasm(module: Module, exact: bool) -> TargetBuild:
+    """A WebAssembly module of kernels. Raises WebrelaxError where emcc is missing or fails."""
+    executable = compile(module, WASM, ())
+    source = module_source(kernel.source for kernel in executable.kernels)
+    return TargetBuild(WASM, executable, (Profile(WASM.profile, WASM.features, "wasm", build_module(source)),))
+
+
+BUILDERS: Mapping[str, Callable[[Module, bool], TargetBuild]] = {"webgpu": build_webgpu, "wasm": build_wasm}
+
+
+def build_targets(module: Module, names: Sequence[str], exact: bool = False) -> tuple[TargetBuild, ...]:
+    """The builds of these targets, in the order of the table. `exact`: without 8-bit activations."""
+    return tuple(build(module, exact) for name, build in BUILDERS.items() if name in names)
+
+
+def _kernel(kernel: CompiledKernel) -> dict[str, object]:
+    source = kernel.source
+    return {
+        "name": source.name,
+        "entry": source.entry,
+        "wgsl": source.text,
+        "workgroup": source.workgroup,
+        "access": source.access,
+    }
