@@ -8,6 +8,7 @@ PYTHON ?= python3
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 SITE := build/site
 TVM := build/tvm-venv
+PEERS := build/peers
 
 BIN := .venv/bin
 STAMPS := .venv/stamps
@@ -17,8 +18,8 @@ PYTEST := $(BIN)/pytest
 PYTHON_SOURCES := $(shell find compiler packaging -name '*.py' -o -name '*.jinja' 2>/dev/null)
 PAGE_SOURCES := $(wildcard web/*.js web/*.html web/*.css web/*.svg web/*.webmanifest packaging/vm/*.cpp packaging/vm/*.h)
 
-.PHONY: help setup demo test test-fast test-firefox lint format bench bench-relax clean test-setup vm system-build \
-        system-vulkan system-test system-firefox
+.PHONY: help setup demo test test-fast test-firefox lint format bench bench-relax bench-wasm clean test-setup vm \
+        system-build system-vulkan system-test system-firefox
 
 help: ## Show this list
 	@echo "webrelax: a language model as a static site. Targets:"
@@ -63,6 +64,10 @@ bench: test-setup $(SITE)/models.json ## Measure the page in Chromium
 bench-relax: $(STAMPS)/native system-vulkan $(TVM)/installed ## Measure the compiler against Apache TVM's Relax
 	@echo "bench-relax: one model through both compilers (some minutes)"
 	@$(BIN)/python bench/versus_relax.py --tvm $(TVM)/bin/python
+
+bench-wasm: test-setup $(SITE)/models.json $(PEERS)/onnx/exported $(PEERS)/native ## Measure the CPU target against its peers
+	@echo "bench-wasm: the model in webrelax, wllama and onnxruntime-web, in turns (a quarter of an hour)"
+	@$(BIN)/python bench/versus_wasm_peers.py --site $(SITE)
 
 clean: ## Remove what was built; .venv, node_modules and models stay
 	@echo "clean: removing build/, web/vendor/, web/vm.wasm and caches"
@@ -126,14 +131,40 @@ $(SITE)/models.json: $(MODEL) $(PYTHON_SOURCES) $(PAGE_SOURCES) web/vendor/jinja
 	@$(BIN)/webrelax build $(MODEL) -o $(SITE) --force
 	@touch $@
 
+# The requirements of one of pyproject.toml's extras; where an environment's packages lie.
+requirements = $$($(BIN)/python -c 'import sys, tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]])' $(1))
+site_packages = $(1)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+
 # TVM has an environment of its own: neither webrelax nor its tests need it.
 $(TVM)/installed: pyproject.toml | $(BIN)/python
 	@echo "bench-relax: installing Apache TVM into $(TVM)"
 	@$(PYTHON) -m venv $(TVM)
-	@requirements=$$($(BIN)/python -c 'import tomllib; \
-		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["relax"])') && \
-		$(TVM)/bin/pip install --quiet $$requirements
+	@$(TVM)/bin/pip install --quiet $(call requirements,relax)
 	@touch $@
+
+# So have the peers of the CPU target; it finds PyTorch, which is large, in the project's.
+$(PEERS)/installed: pyproject.toml bench/wasm_peers/package.json bench/wasm_peers/package-lock.json | $(STAMPS)/test
+	@echo "bench-wasm: installing wllama, onnxruntime-web and what exports a model for it into $(PEERS)"
+	@mkdir -p $(PEERS) && cp bench/wasm_peers/package*.json $(PEERS)
+	@cd $(PEERS) && npm ci --silent --no-audit --no-fund --ignore-scripts
+	@$(BIN)/python -m venv $(PEERS)/venv
+	@$(call site_packages,$(BIN)) >"$$($(call site_packages,$(PEERS)/venv/bin))/webrelax_torch.pth"
+	@$(PEERS)/venv/bin/pip install --quiet $(call requirements,wasm-peers)
+	@touch $@
+
+$(PEERS)/onnx/exported: bench/wasm_peers/export_onnx.py $(MODEL) | $(PEERS)/installed
+	@echo "bench-wasm: exporting $(MODEL) for onnxruntime-web (a minute)"
+	@$(PEERS)/venv/bin/python bench/wasm_peers/export_onnx.py $(MODEL) $(@D) >$(PEERS)/export.log 2>&1 || \
+		{ tail -n 20 $(PEERS)/export.log >&2; exit 1; }
+	@touch $@
+
+# For AVX2, whatever else this processor has. The comparison goes on without it where there is no C++ compiler.
+$(PEERS)/native: pyproject.toml | $(PEERS)/installed
+	@echo "bench-wasm: compiling llama.cpp (ten minutes)"
+	@if CMAKE_ARGS=-DGGML_NATIVE=OFF nice $(PEERS)/venv/bin/pip install --quiet --no-cache-dir \
+		$(call requirements,wasm-peers-native); then touch $@; \
+		else echo "bench-wasm: llama.cpp could not be compiled" >&2; fi
 
 system-build:
 	@$(DEBIAN) emcc=emscripten
