@@ -15,7 +15,7 @@ from webrelax.packaging.models import MODELS, fetch
 from webrelax.packaging.serve import serving
 
 from . import firefox_bidi
-from .chromium import chromium
+from .chromium import chromium, new_context
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build/e2e-site"
@@ -66,10 +66,10 @@ def browser() -> Iterator[Browser]:
 
 
 @contextlib.contextmanager
-def opened(browser: Browser, **options: Any) -> Iterator[Page]:
-    """An empty tab with storage of its own. It is an error if the page throws one that nothing catches."""
+def opened(browser: Browser, target: str | None = "webgpu", **options: Any) -> Iterator[Page]:
+    """An empty tab with storage of its own, for a target. It is an error if the page throws one that nothing catches."""
     # Playwright evaluates in the page, which the page's security policy forbids: test_security.py keeps to the policy.
-    context = browser.new_context(bypass_csp=True, **options)
+    context = new_context(browser, target, bypass_csp=True, **options)
     tab = context.new_page()
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))

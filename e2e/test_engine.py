@@ -26,7 +26,7 @@ GPUAdapter.prototype.requestDevice = async function (...options) {
   return device;
 };
 window.create = async (options = {}) =>
-  (await import("./runtime.js")).createEngine({ model: "models/Toy-1/", ...options });
+  (await import("./runtime.js")).createEngine({ model: "models/Toy-1/", target: "webgpu", ...options });
 window.say = async (engine, content, options = {}) => {
   const messages = [{ role: "user", content }];
   return (await engine.chat.completions.create({ messages, temperature: 0, ...options })).choices[0].message.content;

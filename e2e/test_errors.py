@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from webrelax.packaging.serve import serving
 
-from .chromium import NO_WEBGPU, executable
+from .chromium import NO_WEBGPU, executable, new_context
 from .toy import NAME, build_toy_site
 
 SHARD = f"models/{NAME}/weights-001.bin"
@@ -76,9 +76,9 @@ def test_unknown_model_and_no_models(page: Page, toy: str, folder: Path) -> None
 
 def test_another_format(page: Page, toy: str, folder: Path) -> None:
     manifest = folder / f"models/{NAME}/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"format": 2', '"format": 1'))
+    manifest.write_text(manifest.read_text().replace('"format": 3', '"format": 2'))
     page.goto(toy)
-    expect_error(page, "format", "has bundle format 1 but this page reads format 2")
+    expect_error(page, "format", "has bundle format 2 but this page reads format 3")
 
 
 def test_connection_lost_on_the_way(page: Page, toy: str) -> None:
@@ -121,7 +121,7 @@ def test_no_adapter(page: Page, toy: str) -> None:
 
 def test_browser_without_a_gpu(browser: Browser, toy: str) -> None:
     other = browser.browser_type.launch(executable_path=executable(), args=list(NO_WEBGPU))
-    page = other.new_page()
+    page = new_context(other).new_page()
     page.goto(toy)
     expect(page.locator("#error-text")).to_contain_text("WebGPU", timeout=30_000)
     other.close()

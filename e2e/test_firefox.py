@@ -31,7 +31,7 @@ def test_the_model_answers_as_the_reference(url: str) -> None:
     count = 12
     assert min(PROMPT["margins"][:count]) > TOLERANCE
     with firefox(timeout_s=600) as page:
-        page.goto(url)
+        page.goto(url + "?target=webgpu")
         status = wait_until_loaded(page)
         assert (status, page.evaluate("document.querySelector('#error-text').textContent")) == ("Ready", "")
         options = {"prompt": PROMPT["text"], "max_tokens": count, "temperature": 0, "logprobs": 100}

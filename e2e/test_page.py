@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, Response, expect
 
 from webrelax.packaging.serve import serving
 
+from .chromium import new_context
 from .conftest import opened
 from .toy import ANSWER, NAME, build_toy_site
 
@@ -133,7 +134,7 @@ def test_models_are_picked_by_name(page: Page, slow_toy: str) -> None:
     open_page(page, slow_toy + "?model=Slow-2")
     assert page.evaluate("engine.info.model") == "Slow-2"
     page.select_option("#model", "Slow-1")
-    page.wait_for_url("**/?model=Slow-1")
+    page.wait_for_url("**/?model=Slow-1&target=webgpu")
     expect(page.locator("#status")).to_have_text("Ready", timeout=30_000)
     assert page.evaluate("engine.info.model") == "Slow-1"
     assert page.evaluate("engine.info.load.downloaded_bytes") == 0  # equal files are stored once, whatever their name
@@ -208,7 +209,7 @@ def test_nothing_overflows_or_jumps(browser: Browser, toy: str, scheme: str, wid
 @pytest.mark.parametrize("names", [1, 2])
 def test_a_long_model_name_fits_a_phone(browser: Browser, tmp_path: Path, names: int) -> None:
     long = tuple(f"An-Instructed-Model-Of-135M-{at}.Q4_1" for at in range(names))
-    context = browser.new_context(viewport={"width": 320, "height": 568})
+    context = new_context(browser, viewport={"width": 320, "height": 568})
     page = context.new_page()
     with serving(build_toy_site(tmp_path / "site", names=long)) as address:
         open_page(page, address)

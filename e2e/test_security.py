@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, expect
 
 from webrelax.packaging.serve import serving
 
+from .chromium import new_context
 from .toy import ANSWER, build_toy_site
 
 
@@ -18,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_keeps_to_its_policy(browser: Browser, folder: Path) -> None:
-    context = browser.new_context()
+    context = new_context(browser)
     page = context.new_page()
     troubles: list[str] = []
     page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
@@ -44,7 +45,7 @@ def test_the_page_keeps_to_its_policy(browser: Browser, folder: Path) -> None:
 
 def test_the_policy_is_enforced(browser: Browser, folder: Path) -> None:
     """Neither code from text nor another host: it is the policy that the test above sees kept."""
-    context = browser.new_context()
+    context = new_context(browser)
     page = context.new_page()
     troubles: list[str] = []
     page.on("console", lambda message: troubles.append(message.text))

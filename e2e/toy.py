@@ -6,6 +6,7 @@ It loads in a moment, so that the page's behaviour can be tested without a real 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import shutil
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from webrelax.compiler.vm import assemble, encode
-from webrelax.packaging.bundle import FORMAT
+from webrelax.compiler.wasm.build import build_module
 
+FORMAT = 3
 WEB = Path(__file__).parents[1] / "web"
 NAME = "Toy-1"
 CHUNK = 16
@@ -60,9 +62,44 @@ _LOGITS = (
 """
 )
 
+# The same for the CPU; the logits are computed by many workgroups, so that threads can share them.
+GROUPS = 43
+_C = """
+#define KERNEL(name) __attribute__((export_name(#name))) void name( \\
+    void *const *buffers, const int *table, int grid_x, int grid_y, int first, int last)
+KERNEL(k0) {
+  const int *tokens = buffers[0];
+  int *history = buffers[1];
+  for (int i = 0; i < table[0]; i++) history[table[1] + i] = tokens[i];
+}
+KERNEL(k1) {
+  const int *history = buffers[0], *answer = buffers[1];
+  float *logits = buffers[2];
+  const int end = table[0] + table[1] - 1;
+  int start = end;
+  while (start > 0 && history[start] != START) start--;
+  const int said = end - start - HEADER;
+  const int next = answer[(said > 0 ? said : 0) % LENGTH];
+  for (int group = first; group < last; group++) {
+    float labour = 0.5f;
+    for (int i = 0; i < LABOUR; i++) {
+      labour = labour * 1.7f + (float)next;
+      labour -= (float)(int)labour;
+    }
+    for (int k = group * 6; k < group * 6 + 6; k++) logits[k] = k == next ? 9.0f + 0.001f * labour : (float)k / -64.0f;
+  }
+}
+"""
+
 
 def build_toy_site(
-    folder: Path, *, answer: str = ANSWER, context: int = 512, labour: int = 0, names: tuple[str, ...] = (NAME,)
+    folder: Path,
+    *,
+    answer: str = ANSWER,
+    context: int = 512,
+    labour: int = 0,
+    names: tuple[str, ...] = (NAME,),
+    targets: tuple[str, ...] = ("webgpu", "wasm"),
 ) -> Path:
     """Writes the site to `folder`. `labour` slows each step down; `names` are copies of the one model."""
     for source in WEB.rglob("*"):
@@ -72,39 +109,37 @@ def build_toy_site(
             shutil.copyfile(source, target)
     (folder / "models.json").write_text(json.dumps({"models": names}))
     for name in names:
-        _write_model(folder / "models" / name, name, answer, context, labour)
+        _write_model(folder / "models" / name, name, answer, context, labour, targets)
     return folder
 
 
-def _write_model(folder: Path, name: str, answer: str, context: int, labour: int) -> None:
+def _write_model(folder: Path, name: str, answer: str, context: int, labour: int, targets: tuple[str, ...]) -> None:
     folder.mkdir(parents=True)
     words = [*answer.encode(), END]
     weight = struct.pack(f"<{len(words)}i", *words)
     half = len(weight) // 8 * 4
-    code = _LOGITS.replace("START", str(START)).replace("HEADER", str(HEADER)).replace("LABOUR", str(labour))
-    kernels = [
-        {"name": "append", "entry": "main", "wgsl": _APPEND, "workgroup": [16, 1, 1], "access": ["read", "read_write"]},
-        {
-            "name": "answer",
-            "entry": "main",
-            "wgsl": code,
-            "workgroup": [129, 1, 1],
-            "access": ["read", "read", "read_write"],
-        },
-    ]
     files: dict[str, bytes] = {
-        "kernels-f32.json": json.dumps({"kernels": kernels}).encode(),
-        "module.bin": encode(assemble(_module(context))),
         "weights-000.bin": weight[:half],
         "weights-001.bin": weight[half:],
         "tokenizer.json": json.dumps(_tokenizer()).encode(),
         "tokenizer_config.json": json.dumps({"chat_template": TEMPLATE, "eos_token": "<|im_end|>"}).encode(),
         "generation_config.json": json.dumps({"eos_token_id": END}).encode(),
     }
+    if "webgpu" in targets:
+        code = _LOGITS.replace("START", str(START)).replace("HEADER", str(HEADER)).replace("LABOUR", str(labour))
+        kernels = [
+            _kernel("append", _APPEND, 16, ["read", "read_write"]),
+            _kernel("answer", code, 129, ["read", "read", "read_write"]),
+        ]
+        files["kernels-f32.json"] = json.dumps({"kernels": kernels}).encode()
+        files["module.bin"] = encode(assemble(_module(context, 1)))
+    if "wasm" in targets:
+        files["kernels-simd128.wasm"] = _wasm_kernels(len(words), labour)
+        files["module-wasm.bin"] = encode(assemble(_module(context, GROUPS)))
     for path, content in files.items():
         (folder / path).write_bytes(content)
     entries = {path: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for path, data in files.items()}
-    manifest = _manifest(name, context, len(weight), half) | {"files": entries}
+    manifest = _manifest(name, context, len(weight), half, targets) | {"files": entries}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -112,22 +147,23 @@ def _kernel(name: str, wgsl: str, threads: int, access: list[str]) -> dict[str, 
     return {"name": name, "entry": "main", "wgsl": wgsl, "workgroup": [threads, 1, 1], "access": access}
 
 
-def _manifest(name: str, context: int, weight: int, half: int) -> dict[str, Any]:
+@functools.cache
+def _wasm_kernels(length: int, labour: int) -> bytes:
+    numbers = {"START": START, "HEADER": HEADER, "LENGTH": length, "LABOUR": labour}
+    return build_module("".join(f"#define {name} {value}\n" for name, value in numbers.items()) + _C)
+
+
+def _manifest(name: str, context: int, weight: int, half: int, targets: tuple[str, ...]) -> dict[str, Any]:
     parts = [
         {"file": "weights-000.bin", "offset": 0, "size": half, "at": 0},
         {"file": "weights-001.bin", "offset": 0, "size": weight - half, "at": half},
     ]
-    return {
-        "format": FORMAT,
-        "webrelax": "0.1.0",
-        "name": name,
-        "model": {"architecture": "toy", "context": context, "prefill_chunk": CHUNK, "vocab": 258},
-        "profiles": {"f32": {"features": [], "kernels": "kernels-f32.json", "module": "module.bin"}},
+    program = {
         "buffers": [
             {"name": "history", "kind": "state", "size": 4 * context},
             {"name": "inputs", "kind": "input", "size": 576},
             {"name": "logits", "kind": "output", "size": 4 * 258},
-            {"name": "answer", "kind": "weight", "size": weight, "parts": parts},
+            {"name": "answer", "kind": "weight", "size": weight},
         ],
         "binding_sets": [
             [[1, 0, 4 * CHUNK], [0, 0, 4 * context]],
@@ -139,6 +175,18 @@ def _manifest(name: str, context: int, weight: int, half: int) -> dict[str, Any]
             "decode": _function(1, 1, [1, 1], context),
         },
         "memory": {"storage": 0, "state": 4 * context, "weight": weight, "unplanned": 0},
+    }
+    profiles = {
+        "webgpu": {"f32": {"features": [], "kernels": "kernels-f32.json", "module": "module.bin"}},
+        "wasm": {"simd128": {"features": [], "kernels": "kernels-simd128.wasm", "module": "module-wasm.bin"}},
+    }
+    return {
+        "format": FORMAT,
+        "webrelax": "0.1.0",
+        "name": name,
+        "model": {"architecture": "toy", "context": context, "prefill_chunk": CHUNK, "vocab": 258},
+        "weights": {"answer": {"size": weight, "parts": parts}},
+        "targets": {target: {"profiles": profiles[target], **program} for target in targets},
     }
 
 
@@ -157,7 +205,7 @@ def _function(index: int, n: int | str, bounds: list[int], context: int) -> dict
     }
 
 
-def _module(context: int) -> str:
+def _module(context: int, groups: int) -> str:
     body = f"""
         argument s0 a0
         argument s1 a3
@@ -165,11 +213,12 @@ def _module(context: int) -> str:
         const s3 {context}
         check_less_equal s2 s3 t0
         const s3 1
+        const s4 {groups}
         dispatch k0 b0 s3 s3 s3
-        dispatch k1 b1 s3 s3 s3
+        dispatch k1 b1 s4 s3 s3
         return"""
     functions = "".join(
-        f"\n    function {name} arguments=4 slots=4 table_slots=2{body}" for name in ("prefill", "decode")
+        f"\n    function {name} arguments=4 slots=5 table_slots=2{body}" for name in ("prefill", "decode")
     )
     return f'module row_slots=64 kernels=2 sets=2 buffers=4\n    string "the context is full"{functions}\n'
 

@@ -1,8 +1,9 @@
 /** The chat page: loads the model, keeps the conversation, shows what happens. */
 import { WebrelaxError, messageOf } from "./errors.js";
+import { isolatePage } from "./isolation.js";
 import { renderText } from "./render.js";
 import { createEngine } from "./runtime.js";
-import { describeDevice, readSettings, setDefaults, setUpSettings, showFacts } from "./settings.js";
+import { describeRun, readSettings, setDefaults, setUpSettings, showFacts } from "./settings.js";
 
 /**
  * @typedef {import("./runtime.js").Engine} Engine
@@ -29,14 +30,19 @@ const page = {
   send: /** @type {HTMLButtonElement} */ ($("send")),
   stop: /** @type {HTMLButtonElement} */ ($("stop")),
   retry: /** @type {HTMLButtonElement} */ ($("retry")),
+  useCPU: /** @type {HTMLButtonElement} */ ($("use-cpu")),
   progress: /** @type {HTMLProgressElement} */ ($("progress")),
   progressText: $("progress-text"),
   progressPercent: $("progress-percent"),
   model: /** @type {HTMLSelectElement} */ ($("model")),
 };
 
+/** The page's own overrides: ?model=, ?target=, ?threads=. */
+const address = new URL(location.href);
 /** @type {Engine | null} */
 let engine = null;
+/** Whether it was the GPU that was to run the model, and the CPU could instead. */
+let canUseCPU = false;
 /** @type {AbortController | null} of the answer that is being written */
 let answering = null;
 /** @type {Turn[]} */
@@ -55,7 +61,7 @@ async function chooseModel() {
       "models.json names no model: build one into this site with `webrelax build`.",
     );
   }
-  const wanted = new URLSearchParams(location.search).get("model") ?? names[0];
+  const wanted = address.searchParams.get("model") ?? names[0];
   page.model.replaceChildren(...names.map((name) => new Option(name, name, false, name === wanted)));
   page.model.hidden = names.length < 2;
   page.modelName.textContent = names.length < 2 ? wanted : "";
@@ -89,10 +95,19 @@ async function load() {
   page.stats.textContent = "";
   setStatus("Loading");
   updateButtons();
+  canUseCPU = false;
   try {
     const name = await chooseModel();
+    const threads = address.searchParams.get("threads");
     const loaded = await createEngine({
       model: `models/${encodeURIComponent(name)}/`,
+      target: address.searchParams.get("target"),
+      threads: threads === null ? null : Number(threads),
+      onTarget: (target, built) => {
+        canUseCPU = target === "webgpu" && built.includes("wasm");
+        // What was said is worth more than threads: a page that reloads would lose it.
+        return target === "wasm" && conversation.length === 0 ? isolatePage() : undefined;
+      },
       onProgress: (progress) => {
         showProgress(progress);
         if (conversation.length > 0) page.stats.textContent = progress.text;
@@ -102,8 +117,7 @@ async function load() {
     loaded.failed.then((error) => engine === loaded && !answering && showError(error));
     // For the console, and for whoever scripts the page.
     Object.assign(globalThis, { engine });
-    const software = loaded.info.device.isFallbackAdapter ? " · software" : "";
-    page.device.textContent = `${describeDevice(loaded.info)} · ${loaded.info.profile}${software}`;
+    page.device.textContent = describeRun(loaded.info);
     setDefaults(loaded.info.sampling);
     showFacts(loaded.info);
     page.loading.hidden = true;
@@ -279,6 +293,7 @@ function showError(error) {
   // What the user can change needs no second try of the same.
   const changeable = error instanceof WebrelaxError && ["context", "options"].includes(error.code);
   page.retry.hidden = changeable;
+  page.useCPU.hidden = changeable || !canUseCPU;
   if (!changeable) {
     engine?.dispose();
     engine = null;
@@ -344,8 +359,16 @@ document.addEventListener("keydown", (event) => {
 });
 page.stop.addEventListener("click", () => answering?.abort());
 page.retry.addEventListener("click", () => void load());
+page.useCPU.addEventListener("click", () => {
+  address.searchParams.set("target", "wasm");
+  history.replaceState(null, "", address); // a reload stays with it
+  void load();
+});
 $("new").addEventListener("click", newConversation);
-page.model.addEventListener("change", () => location.assign(`?model=${encodeURIComponent(page.model.value)}`));
+page.model.addEventListener("change", () => {
+  address.searchParams.set("model", page.model.value);
+  location.assign(address);
+});
 page.examples.addEventListener("click", ({ target }) => {
   if (target instanceof HTMLButtonElement) void ask(target.textContent ?? "");
 });

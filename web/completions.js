@@ -7,6 +7,7 @@ import { readMessages, readOptions, readPrompt } from "./options.js";
  * @typedef {import("./generate.js").Outcome} Outcome
  * @typedef {import("./generate.js").Logprob} Logprob
  * @typedef {import("./options.js").Request} Request
+ * @typedef {import("./options.js").Input} Input
  * @typedef {import("./options.js").CompletionOptions} CompletionOptions
  * @typedef {import("./options.js").ChatOptions} ChatOptions
  * @typedef {{prompt_tokens: number, completion_tokens: number, total_tokens: number,
@@ -19,8 +20,7 @@ import { readMessages, readOptions, readPrompt } from "./options.js";
  * @typedef {{id: string, object: string, created: number, model: string, choices: [Choice], usage?: Usage}} Completion
  * @typedef {{
  *   model: string, vocab: number, defaults: import("./options.js").Defaults,
- *   encode(text: string): number[], encodeChat(messages: import("./tokenizer.js").Message[]): number[],
- *   generate(prompt: number[], request: Request): AsyncGenerator<Piece, Outcome, void>}} Backend
+ *   generate(input: Input, request: Request): AsyncGenerator<Piece, Outcome, void>}} Backend
  */
 
 /** `engine.completions`: raw text in, text out, no template. */
@@ -48,8 +48,7 @@ export class Completions {
     const { backend } = this;
     const read = () => {
       const request = readOptions(options, ["prompt"], backend.defaults);
-      const prompt = readPrompt(options.prompt, backend.vocab);
-      return { request, prompt: typeof prompt === "string" ? backend.encode(prompt) : prompt };
+      return { request, input: readPrompt(options.prompt, backend.vocab) };
     };
     return answer(backend, TEXT, options?.stream === true, read);
   }
@@ -80,7 +79,7 @@ export class ChatCompletions {
     const { backend } = this;
     const read = () => {
       const request = readOptions(options, ["messages", "top_logprobs"], backend.defaults);
-      return { request, prompt: backend.encodeChat(readMessages(options.messages)) };
+      return { request, input: { messages: readMessages(options.messages) } };
     };
     return answer(backend, CHAT, options?.stream === true, read);
   }
@@ -128,7 +127,7 @@ const CHAT = {
  * @param {Backend} backend
  * @param {Shape} shape
  * @param {boolean} stream
- * @param {() => {request: Request, prompt: number[]}} read throws what is wrong with the options
+ * @param {() => {request: Request, input: Input}} read throws what is wrong with the options
  */
 function answer(backend, shape, stream, read) {
   return stream ? streamed(backend, shape, read()) : whole(backend, shape, read);
@@ -141,12 +140,12 @@ function header(backend, shape, object) {
 }
 
 /**
- * @param {Backend} backend @param {Shape} shape @param {() => {request: Request, prompt: number[]}} read
+ * @param {Backend} backend @param {Shape} shape @param {() => {request: Request, input: Input}} read
  * @returns {Promise<Completion>}
  */
 async function whole(backend, shape, read) {
-  const { request, prompt } = read();
-  const pieces = backend.generate(prompt, request);
+  const { request, input } = read();
+  const pieces = backend.generate(input, request);
   /** @type {number[]} */
   const ids = [];
   /** @type {Logprob[]} */
@@ -162,7 +161,7 @@ async function whole(backend, shape, read) {
         finish_reason: step.value.reason,
         logprobs: request.logprobs === null ? null : shape.logprobs(logprobs),
         token_ids: ids,
-        prompt_token_ids: prompt,
+        prompt_token_ids: step.value.prompt,
       };
       return { ...header(backend, shape, shape.object), choices: [choice], usage: usage(step.value, request) };
     }
@@ -174,15 +173,15 @@ async function whole(backend, shape, read) {
 
 /**
  * One chunk a token; the last chunk has the finish reason and the usage.
- * @param {Backend} backend @param {Shape} shape @param {{request: Request, prompt: number[]}} input
+ * @param {Backend} backend @param {Shape} shape @param {{request: Request, input: Input}} given
  * @returns {AsyncIterableIterator<Completion>}
  */
-function streamed(backend, shape, { request, prompt }) {
+function streamed(backend, shape, { request, input }) {
   const head = header(backend, shape, shape.chunkObject);
   const left = new AbortController();
   const signal = request.signal ? AbortSignal.any([request.signal, left.signal]) : left.signal;
   async function* chunks() {
-    const pieces = backend.generate(prompt, { ...request, signal });
+    const pieces = backend.generate(input, { ...request, signal });
     try {
       for (let first = true; ; first = false) {
         const step = await pieces.next();
@@ -193,9 +192,9 @@ function streamed(backend, shape, { request, prompt }) {
           yield /** @type {Completion} */ ({ ...head, choices: [choice], usage: usage(step.value, request) });
           return;
         }
-        const { id, text, logprob } = step.value;
+        const { id, text, logprob, prompt } = step.value;
         Object.assign(choice, shape.part(text, first), { token_ids: id === null ? [] : [id] });
-        if (first) choice.prompt_token_ids = prompt;
+        if (prompt) choice.prompt_token_ids = prompt;
         if (logprob) choice.logprobs = shape.logprobs([logprob]);
         yield /** @type {Completion} */ ({ ...head, choices: [choice] });
       }

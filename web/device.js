@@ -18,6 +18,9 @@ export class Device {
   failure = null;
   /** @type {(error: WebrelaxError) => void} */
   #fail = () => {};
+  target = /** @type {const} */ ("webgpu");
+  /** Threads that compute on the CPU. */
+  threads = 0;
 
   /** @param {GPUDevice} gpu @param {string} profile @param {DeviceInfo} info */
   constructor(gpu, profile, info) {
@@ -136,9 +139,10 @@ export async function openDevice(manifest, { gpu = globalThis.navigator?.gpu, pr
  * @param {Manifest} manifest
  * @param {ReadonlySet<string>} features
  * @param {string | null} wanted
+ * @param {string} [device] that has them, for the message
  * @returns {string}
  */
-export function chooseProfile(manifest, features, wanted) {
+export function chooseProfile(manifest, features, wanted, device = "GPU") {
   const names = Object.keys(manifest.profiles);
   if (wanted !== null && !names.includes(wanted)) {
     throw new WebrelaxError("options", `The model has no profile "${wanted}": choose one of ${names.join(", ")}.`);
@@ -149,8 +153,8 @@ export function chooseProfile(manifest, features, wanted) {
     const lacks = [...new Set((wanted === null ? names : [wanted]).flatMap(missing))];
     throw new WebrelaxError(
       "limits",
-      `This GPU lacks ${lacks.join(" and ")}, which every fitting build of the model needs: ` +
-        "use another device, or build the site with the f32 profile.",
+      `This ${device} lacks ${lacks.join(" and ")}, which every fitting build of the model needs: ` +
+        "use another device, or build the site with a profile that needs no features.",
     );
   }
   const count = (/** @type {string} */ name) => manifest.profiles[name].features.length;

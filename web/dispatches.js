@@ -2,16 +2,13 @@
  * Encodes command streams (docs/vm.md). Bind groups are made once; the dispatches of a captured function are resolved
  * once and replayed, with the grids and the symbol table of each call.
  */
-import { WebrelaxError } from "./errors.js";
+import { damaged, parse } from "./stream.js";
 import { COMMAND, COMMAND_WORDS } from "./vm_constants.js";
 
 /**
  * @typedef {import("./manifest.js").Manifest} Manifest
  * @typedef {import("./device.js").Device} Device
  * @typedef {import("./pipelines.js").Pipelines} Pipelines
- * @typedef {{op: 1, kernel: number, set: number, grid: [number, number, number], row: number}} Dispatch
- * @typedef {{op: 2, source: number, sourceOffset: number, target: number, targetOffset: number, bytes: number}} Copy
- * @typedef {{op: 3, buffer: number, offset: number}} Read a value that the host has to read: always the last command
  * @typedef {{kernel: number, set: number, row: number, pipeline: GPUComputePipeline, group: GPUBindGroup,
  *   offsets: number[]}} Step a resolved dispatch
  */
@@ -140,31 +137,4 @@ function isRecordingOf(steps, commands) {
       commands[at + 6] === row
     );
   });
-}
-
-/** @param {Uint32Array} words @returns {Generator<Dispatch | Copy | Read, void>} the commands before END */
-export function* parse(words) {
-  for (let at = 0; ;) {
-    const op = words[at];
-    if (op === COMMAND.DISPATCH) {
-      const [kernel, set, x, y, z, row] = words.subarray(at + 1, at + 7);
-      yield { op: COMMAND.DISPATCH, kernel, set, grid: [x, y, z], row };
-    } else if (op === COMMAND.COPY) {
-      const [source, sourceOffset, target, targetOffset, bytes] = words.subarray(at + 1, at + 6);
-      yield { op: COMMAND.COPY, source, sourceOffset, target, targetOffset, bytes };
-    } else if (op === COMMAND.READ) {
-      yield { op: COMMAND.READ, buffer: words[at + 1], offset: words[at + 2] };
-      return;
-    } else if (op === COMMAND.END) {
-      return;
-    } else {
-      throw damaged(`has an unknown command ${op}`);
-    }
-    at += COMMAND_WORDS[op];
-  }
-}
-
-/** @param {string} what */
-function damaged(what) {
-  return new WebrelaxError("format", `The command stream ${what}: build the site again.`);
 }

@@ -1,55 +1,46 @@
 /**
- * Runs the functions of a bundle: one VM call a step gives a command stream, which becomes one command buffer.
- * A step writes its inputs and the symbol table. Where a function needs a value that the GPU computes, the VM suspends,
- * the value is read back, and the VM goes on: one command buffer more. Calls must not overlap.
+ * Runs the functions of a bundle: one VM call a step gives a command stream, which a backend carries out.
+ * A step writes its inputs and the symbol table. Where a function needs a value that the device computes, the VM
+ * suspends, the value is read back, and the VM goes on. Calls must not overlap.
  */
-import { Dispatches, parse } from "./dispatches.js";
 import { WebrelaxError, messageOf } from "./errors.js";
+import { parse } from "./stream.js";
 import { COMMAND, STATUS } from "./vm_constants.js";
 
 /**
  * @typedef {import("./manifest.js").Manifest} Manifest
  * @typedef {import("./manifest.js").FunctionEntry} FunctionEntry
- * @typedef {import("./device.js").Device} Device
- * @typedef {import("./pipelines.js").Pipelines} Pipelines
  * @typedef {{status: number, commands: Uint32Array, table: Int32Array}} CallResult
  * @typedef {{call(index: number, args: Int32Array, firstRow: number, rows: number): CallResult,
  *   resume(value: number): CallResult}} VM
  * @typedef {Record<string, number>} Variables values of the symbolic dimensions
  * @typedef {Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer>} Values by the result's element type
+ * @typedef {{buffer: number, offset: number, bytes: number}} Range of a buffer, in bytes
+ * @typedef {{name: string, captured: boolean, commands: Uint32Array, table: Int32Array<ArrayBuffer>}} Step what one function has to
+ *   do: its commands, whether each of its calls makes the same dispatches, and the rows of the symbol table, each at the
+ *   manifest's stride. The views are valid until the next call of the VM.
+ * @typedef {object} Backend What carries out the commands: a GPU, or this machine's processor. It holds the buffers.
+ * @property {() => void} check throws what has befallen the device
+ * @property {(buffer: number, offset: number, data: Int32Array<ArrayBuffer>) => void} write
+ * @property {(step: Step, read: Range | null) => Promise<ArrayBuffer | null>} run begins at once; resolves with the bytes
+ *   of the range as they are after the step, without one perhaps before the step is done
+ * @property {() => Promise<void>} idle resolves when everything is done
  */
 
+/** @template {Backend} [B=Backend] */
 export class Executor {
-  #dispatches;
   /** Whether captured functions are replayed. */
   replay = true;
-  /** @type {Map<number, GPUBuffer>} read-back buffers by size */
-  #staging = new Map();
 
-  /**
-   * @param {Device} device
-   * @param {Manifest} manifest
-   * @param {VM} vm
-   * @param {GPUBuffer[]} buffers
-   * @param {Pipelines} pipelines
-   */
-  constructor(device, manifest, vm, buffers, pipelines) {
-    this.device = device;
+  /** @param {Manifest} manifest @param {VM} vm @param {B} backend */
+  constructor(manifest, vm, backend) {
     this.manifest = manifest;
     this.vm = vm;
-    this.buffers = buffers;
-    this.pipelines = pipelines;
-    const { row_bytes, rows } = manifest.table;
-    this.table = device.gpu.createBuffer({
-      label: "symbol table",
-      size: row_bytes * rows,
-      usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
-    });
-    this.#dispatches = new Dispatches(device, manifest, buffers, pipelines, this.table);
+    this.backend = backend;
   }
 
   /**
-   * Submits one call of a function.
+   * Runs one call of a function.
    * @param {string} name
    * @param {Variables} variables
    * @param {Record<string, Int32Array>} inputs data of the arguments that have memory
@@ -57,38 +48,35 @@ export class Executor {
    * @returns {Promise<Values | null>} that result; resolves once it is on the host
    */
   async run(name, variables, inputs, result = null) {
-    this.device.check();
+    this.backend.check();
     const entry = this.manifest.functions[name];
     let step = this.#call(name, variables);
     this.#writeInputs(entry, inputs);
     while (step.status === STATUS.SUSPENDED) step = this.#resume(name, await this.#readValue(name, step));
-    const encoder = this.#encode(name, step);
     if (result === null) {
-      this.#submit(encoder);
+      await this.#carryOut(name, step, null);
       return null;
     }
     const found = entry.results.find((candidate) => candidate.name === result);
     if (!found)
       throw new WebrelaxError("format", `Function "${name}" has no result "${result}": build the site again.`);
-    // A dimension may be what the GPU computed: the table has it.
+    // A dimension may be what the device computed: the table has it.
     const known = { ...Object.fromEntries(entry.slots.map((slot, at) => [slot, step.table[at]])), ...variables };
     const bytes = found.shape.reduce((/** @type {number} */ n, d) => n * dimension(d, known, name), 4);
     if (bytes === 0) {
-      this.#submit(encoder);
+      await this.#carryOut(name, step, null);
       return asArray(found.dtype, new ArrayBuffer(0));
     }
-    return asArray(found.dtype, await this.#read(encoder, found.buffer, found.offset, bytes));
+    const { buffer, offset } = found;
+    return asArray(
+      found.dtype,
+      /** @type {ArrayBuffer} */ (await this.#carryOut(name, step, { buffer, offset, bytes })),
+    );
   }
 
-  /** Puts another buffer in the place of one. @param {number} index @param {GPUBuffer} buffer */
-  replaceBuffer(index, buffer) {
-    this.#dispatches.replaceBuffer(index, buffer);
-  }
-
-  /** Waits until the GPU has done everything submitted so far. */
-  async idle() {
-    await this.device.gpu.queue.onSubmittedWorkDone();
-    this.device.check();
+  /** Waits until everything that was begun is done. */
+  idle() {
+    return this.backend.idle();
   }
 
   /**
@@ -123,39 +111,17 @@ export class Executor {
     const read = [...parse(step.commands)].at(-1);
     if (read?.op !== COMMAND.READ)
       throw new WebrelaxError("format", `Function "${name}" waits for nothing: build the site again.`);
-    const bytes = await this.#read(this.#encode(name, step), read.buffer, read.offset, 4);
-    return new Int32Array(bytes)[0];
+    const range = { buffer: read.buffer, offset: read.offset, bytes: 4 };
+    return new Int32Array(/** @type {ArrayBuffer} */ (await this.#carryOut(name, step, range)))[0];
   }
 
-  /** Writes the table and encodes the commands. @param {string} name @param {CallResult} step */
-  #encode(name, { commands, table }) {
-    this.device.gpu.queue.writeBuffer(this.table, 0, this.#tableImage(table));
-    const encoder = this.device.gpu.createCommandEncoder({ label: name });
-    if (this.replay && this.manifest.functions[name].captured) this.#dispatches.replay(encoder, name, commands);
-    else this.#dispatches.encode(encoder, commands);
-    return encoder;
+  /** @param {string} name @param {CallResult} step @param {Range | null} read */
+  #carryOut(name, { commands, table }, read) {
+    const captured = this.replay && this.manifest.functions[name].captured;
+    return this.backend.run({ name, captured, commands, table: this.#tableImage(table) }, read);
   }
 
-  /** @param {GPUCommandEncoder} encoder */
-  #submit(encoder) {
-    this.device.gpu.queue.submit([encoder.finish()]);
-  }
-
-  /**
-   * Submits, and gives bytes of a buffer once they are there.
-   * @param {GPUCommandEncoder} encoder
-   * @param {number} buffer
-   * @param {number} offset
-   * @param {number} bytes
-   */
-  async #read(encoder, buffer, offset, bytes) {
-    const staging = this.#stagingBuffer(bytes);
-    encoder.copyBufferToBuffer(this.buffers[buffer], offset, staging, 0, bytes);
-    this.#submit(encoder);
-    return this.#map(staging, bytes);
-  }
-
-  /** The VM's rows, each at the stride that dynamic offsets need. @param {Int32Array} table */
+  /** The VM's rows, each at the manifest's stride. @param {Int32Array} table */
   #tableImage(table) {
     const { row_bytes, rows } = this.manifest.table;
     const slots = table.length / rows;
@@ -184,41 +150,8 @@ export class Executor {
       const end = Math.max(...list.map(({ offset, data }) => offset + data.byteLength));
       const image = new Int32Array((end - start) / 4);
       for (const { offset, data } of list) image.set(data, (offset - start) / 4);
-      this.device.gpu.queue.writeBuffer(this.buffers[buffer], start, image);
+      this.backend.write(buffer, start, image);
     }
-  }
-
-  /** @param {number} bytes */
-  #stagingBuffer(bytes) {
-    let buffer = this.#staging.get(bytes);
-    if (!buffer) {
-      const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
-      buffer = this.device.gpu.createBuffer({ label: "read-back", size: bytes, usage });
-      this.#staging.set(bytes, buffer);
-    }
-    return buffer;
-  }
-
-  /** @param {GPUBuffer} staging @param {number} bytes */
-  async #map(staging, bytes) {
-    try {
-      await staging.mapAsync(GPUMapMode.READ, 0, bytes);
-    } catch (error) {
-      // A lost device rejects the mapping just before it says so itself.
-      await Promise.race([this.device.failed, new Promise((resolve) => setTimeout(resolve, 500))]);
-      this.device.check();
-      throw new WebrelaxError("device-lost", "The GPU stopped answering: load the model again to go on.", {
-        cause: error,
-      });
-    }
-    let copy;
-    try {
-      copy = staging.getMappedRange(0, bytes).slice(0);
-    } finally {
-      staging.unmap(); // or every later submission that writes to it would be refused
-    }
-    this.device.check();
-    return copy;
   }
 }
 

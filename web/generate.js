@@ -9,14 +9,15 @@ import { Detokenizer, StopMatcher } from "./text.js";
  * @typedef {import("./options.js").Request} Request
  * @typedef {{id: number, token: string, logprob: number}} Candidate
  * @typedef {Candidate & {top: Candidate[], topLogits: [id: number, logit: number][]}} Logprob
- * @typedef {{id: number | null, text: string, logprob: Logprob | null}} Piece a token and the text that it completes;
- *   without a token: the one that ended the answer, or text that was held back to the end
+ * @typedef {{id: number | null, text: string, logprob: Logprob | null, prompt?: number[]}} Piece a token and the text that
+ *   it completes; without a token: the one that ended the answer, or text that was held back to the end. The first piece
+ *   has the prompt's tokens.
  * @typedef {{model: Model, tokenizer: Pick<Tokenizer, "decode" | "show">, ends: ReadonlySet<number>,
  *   check: () => void}} Parts `ends` are the tokens that end an answer; check() throws what has befallen the device
  * @typedef {{promptTokens: number, completionTokens: number, cachedTokens: number, decodeSteps: number,
  *   prefillSeconds: number, firstTokenSeconds: number, decodeSeconds: number}} Counts the token that ends an answer is
  *   not counted
- * @typedef {{reason: "stop" | "length", counts: Counts}} Outcome
+ * @typedef {{reason: "stop" | "length", counts: Counts, prompt: number[]}} Outcome
  */
 
 /**
@@ -66,11 +67,11 @@ export async function* generate({ model, tokenizer, ends, check }, prompt, reque
     firstToken ||= performance.now();
     if (ended) {
       reason = "stop";
-      yield { id: null, text: "", logprob };
+      yield { id: null, text: "", logprob, ...(made === 0 && { prompt }) };
       break;
     }
     made++;
-    yield { id, text: stops.push(detokenizer.push(id)), logprob };
+    yield { id, text: stops.push(detokenizer.push(id)), logprob, ...(made === 1 && { prompt }) };
     if (stops.stopped) break;
     if (made < bound) {
       throwIfAborted(signal);
@@ -91,7 +92,7 @@ export async function* generate({ model, tokenizer, ends, check }, prompt, reque
     firstTokenSeconds: (firstToken - start) / 1000,
     decodeSeconds: (end - firstToken) / 1000,
   };
-  return { reason, counts };
+  return { reason, counts, prompt };
 }
 
 /**

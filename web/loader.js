@@ -7,26 +7,32 @@ import { readManifest } from "./manifest.js";
 
 /**
  * @typedef {import("./manifest.js").FileEntry} FileEntry
- * @typedef {import("./manifest.js").Manifest} Manifest
+ * @typedef {import("./manifest.js").Bundle} Bundle
  * @typedef {Uint8Array<ArrayBuffer>} Bytes
- * @typedef {{signal?: AbortSignal | null, caches?: CacheStorage, fetch?: typeof fetch}} LoaderOptions
+ * @typedef {(url: URL, options: {cache?: RequestCache, signal?: AbortSignal | null}) => Promise<Response>} Fetch
+ * @typedef {{signal?: AbortSignal | null, caches?: CacheStorage, fetch?: Fetch,
+ *   files?: Record<string, FileEntry>}} LoaderOptions
  */
 
 export class Loader {
-  /** @type {Record<string, FileEntry>} */
-  #files = {};
+  #files;
   /** @type {(bytes: number, cached: boolean) => void} told of every piece of a file that has arrived */
   onBytes = () => {};
 
-  /** @param {URL} base the folder of the bundle, with a slash at its end @param {LoaderOptions} [options] */
-  constructor(base, { signal = null, caches = globalThis.caches, fetch = globalThis.fetch } = {}) {
+  /**
+   * @param {URL} base the folder of the bundle, with a slash at its end
+   * @param {LoaderOptions} [options] `files` where the manifest was read before
+   */
+  constructor(base, { signal = null, caches = globalThis.caches, fetch = globalThis.fetch, files = {} } = {}) {
     this.base = base;
     this.signal = signal;
     this.cache = new FileCache(caches, base.origin);
+    /** @type {Fetch} */
     this.fetch = fetch.bind(globalThis);
+    this.#files = files;
   }
 
-  /** Reads manifest.json, always from the server. @returns {Promise<Manifest>} */
+  /** Reads manifest.json, always from the server. @returns {Promise<Bundle>} */
   async manifest() {
     const where = this.#where("manifest.json");
     const response = await this.#request("manifest.json", "no-cache");
@@ -39,9 +45,9 @@ export class Loader {
         cause: error,
       });
     }
-    const manifest = readManifest(value, where);
-    this.#files = manifest.files;
-    return manifest;
+    const bundle = readManifest(value, where);
+    this.#files = bundle.files;
+    return bundle;
   }
 
   /** @param {string} name @returns {Promise<Bytes>} the verified content */
@@ -95,6 +101,7 @@ export class Loader {
       response = await this.fetch(new URL(name, this.base), { cache: mode, signal: this.signal });
     } catch (error) {
       if (this.signal?.aborted) throw abortedError();
+      if (error instanceof WebrelaxError) throw error;
       throw new WebrelaxError(
         "network",
         `${this.#where(name)} could not be fetched (${messageOf(error)}): check the connection, then retry.`,
@@ -141,7 +148,7 @@ export class Loader {
       }
       bytes.set(step.value, at);
       at += step.value.length;
-      this.onBytes(step.value.length, false);
+      this.onBytes(step.value.length, this.base.protocol === "file:");
     }
     if (at !== size) throw this.#wrongSize(name, `${at}`, size);
     return bytes;

@@ -15,6 +15,7 @@ import { WebrelaxError } from "./errors.js";
  *   top_logprobs?: number | null}} ChatOptions
  * @typedef {{maxTokens: number, sampling: Sampling, stops: string[], logprobs: number | null, ignoreEnd: boolean,
  *   signal: AbortSignal | null}} Request
+ * @typedef {string | number[] | {messages: Message[]}} Input what is answered: text, token ids or a conversation
  */
 
 const COMMON = [

@@ -65,13 +65,14 @@ export function readSettings() {
 
 /** @param {EngineInfo} info */
 export function showFacts(info) {
-  const { device, memory, dispatches, load } = info;
+  const { memory, dispatches, load } = info;
   /** @type {[string, string][]} */
   const facts = [
     ["Model", `${info.model} (${info.architecture})`],
+    ["Target", info.target],
     ["Device", describeDevice(info)],
     ["Profile", [info.profile, ...info.features].join(", ")],
-    ["Computed", device.isFallbackAdapter ? "in software, slowly" : "on the GPU"],
+    ["Computed", computedBy(info)],
     ["Context", `${info.context} tokens`],
     ["Weights", formatBytes(memory.weight ?? 0)],
     ["Conversation", formatBytes(memory.state ?? 0)],
@@ -90,9 +91,29 @@ export function showFacts(info) {
   );
 }
 
-/** @param {EngineInfo} info @returns {string} what the browser tells of the GPU */
-export function describeDevice({ device }) {
+/** @param {EngineInfo} info @returns {string} what the browser tells of the device */
+function describeDevice({ device }) {
   return device.description || [device.vendor, device.architecture].filter(Boolean).join(" ") || "unnamed GPU";
+}
+
+/** @param {EngineInfo} info @returns {string} target, device, threads and profile in a line */
+export function describeRun(info) {
+  const parts =
+    info.target === "wasm"
+      ? [describeDevice(info), threadsOf(info), info.profile]
+      : ["WebGPU", describeDevice(info), info.profile, info.device.isFallbackAdapter ? "software" : ""];
+  return parts.filter(Boolean).join(" · ");
+}
+
+/** @param {EngineInfo} info */
+function computedBy(info) {
+  if (info.target === "wasm") return `on the CPU, by ${threadsOf(info)}`;
+  return info.device.isFallbackAdapter ? "in software, slowly" : "on the GPU";
+}
+
+/** @param {EngineInfo} info */
+function threadsOf({ threads }) {
+  return threads === 1 ? "1 thread" : `${threads} threads`;
 }
 
 function showValues() {

@@ -1,4 +1,4 @@
-/** The buffers of a bundle on the GPU, and its weights streamed into them shard by shard. */
+/** The buffers of a bundle on the GPU, and weights streamed to where they belong, shard by shard. */
 import { formatBytes } from "./errors.js";
 
 /**
@@ -23,13 +23,30 @@ export function createBuffers(device, manifest) {
 }
 
 /**
- * Copies the weights to the GPU while the next shard downloads: at most two shards are in memory.
+ * Copies the weights to the GPU.
  * @param {Device} device
  * @param {Manifest} manifest
  * @param {GPUBuffer[]} buffers
  * @param {Files} files
  */
-export async function uploadWeights(device, manifest, buffers, files) {
+export function uploadWeights(device, manifest, buffers, files) {
+  return streamWeights(manifest, files, async (bytes, parts) => {
+    for (const { buffer, offset, size, at } of parts) {
+      device.gpu.queue.writeBuffer(buffers[buffer], at, bytes, offset, size);
+    }
+    // The queue holds a copy of what it has not written yet: wait, so that copies do not pile up.
+    await device.gpu.queue.onSubmittedWorkDone();
+    device.check();
+  });
+}
+
+/**
+ * Gives each shard to `place`, with the pieces it holds, while the next one downloads: at most two are in memory.
+ * @param {Manifest} manifest
+ * @param {Files} files
+ * @param {(bytes: Uint8Array<ArrayBuffer>, parts: (Part & {buffer: number})[]) => Promise<void>} place
+ */
+export async function streamWeights(manifest, files, place) {
   const plan = [...partsByShard(manifest)];
   const fetchShard = (/** @type {number} */ index) => {
     if (index >= plan.length) return null;
@@ -41,12 +58,7 @@ export async function uploadWeights(device, manifest, buffers, files) {
   for (const [index, [, parts]] of plan.entries()) {
     const bytes = /** @type {Uint8Array<ArrayBuffer>} */ (await next);
     next = fetchShard(index + 1);
-    for (const { buffer, offset, size, at } of parts) {
-      device.gpu.queue.writeBuffer(buffers[buffer], at, bytes, offset, size);
-    }
-    // The queue holds a copy of what it has not written yet: wait, so that copies do not pile up.
-    await device.gpu.queue.onSubmittedWorkDone();
-    device.check();
+    await place(bytes, parts);
   }
 }
 

@@ -1,7 +1,7 @@
 /** The engine over a model that is a JavaScript function: what it says depends on all tokens in the cache. */
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Engine } from "../../web/runtime.js";
+import { Engine } from "../../web/engine.js";
 import { Tokenizer } from "../../web/tokenizer.js";
 import { byteTokenizer, bytesOf } from "./support.js";
 

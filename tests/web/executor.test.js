@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { Device } from "../../web/device.js";
 import { Executor } from "../../web/executor.js";
+import { GPUBackend } from "../../web/gpu_backend.js";
 import { Pipelines } from "../../web/pipelines.js";
 import { createBuffers, partsByShard, uploadWeights } from "../../web/weights.js";
 import { FakeGPU } from "./support.js";
@@ -70,7 +71,7 @@ async function make(commands = COMMANDS) {
   const buffers = await createBuffers(device, MANIFEST);
   const pipelines = await Pipelines.compile(device, KERNELS, { usedBytes: 16 });
   return {
-    executor: new Executor(device, MANIFEST, vm, buffers, pipelines),
+    executor: new Executor(MANIFEST, vm, new GPUBackend(device, MANIFEST, buffers, pipelines)),
     log: device.gpu.log,
     calls,
     vm,
@@ -165,13 +166,13 @@ test("a captured function is replayed: the same dispatches, with the grids of th
 test("what a captured function resolves to is asked for once, until a buffer changes or the dispatches do", async () => {
   const { executor, vm, log, device } = await makeCaptured(DISPATCHES);
   let asked = 0;
-  const { of } = executor.pipelines;
-  executor.pipelines.of = (kernel) => (asked++, of.call(executor.pipelines, kernel));
+  const { of } = executor.backend.pipelines;
+  executor.backend.pipelines.of = (kernel) => (asked++, of.call(executor.backend.pipelines, kernel));
   const run = () => executor.run("step", { n: 2, m: 1 }, INPUTS);
   for (let step = 0; step < 3; step++) await run();
   assert.equal(asked, 3);
 
-  executor.replaceBuffer(0, device.gpu.createBuffer({ label: "grown", size: 1024, usage: 0 }));
+  executor.backend.replaceBuffer(0, device.gpu.createBuffer({ label: "grown", size: 1024, usage: 0 }));
   await run();
   assert.equal(asked, 6);
   assert.deepEqual(ran(log).at(-4), ["dispatch", "k0", ["grown", "work"], 0, [5, 1, 1]]);

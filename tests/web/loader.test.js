@@ -8,8 +8,9 @@ const BASE = new URL("http://host/models/m/");
 const CONTENT = "the content of a shard";
 
 function manifest(files, format = FORMAT) {
-  const sections = { model: {}, profiles: {}, buffers: [], binding_sets: [], table: {}, memory: {} };
-  return JSON.stringify({ format, ...sections, functions: { prefill: {}, decode: {} }, files });
+  const functions = { prefill: {}, decode: {} };
+  const webgpu = { profiles: {}, buffers: [], binding_sets: [], table: {}, functions, memory: {} };
+  return JSON.stringify({ format, model: {}, weights: {}, targets: { webgpu }, files });
 }
 
 /** A loader that has read its manifest, over a server where shard.bin is `served`. */
@@ -114,7 +115,7 @@ test("an aborted load says so, also where the file is stored", async () => {
 
 test("manifests of another format, or none, are refused", async () => {
   for (const [body, message] of [
-    [manifest({}, 99), /has bundle format 99 but this page reads format 2/],
+    [manifest({}, 99), /has bundle format 99 but this page reads format 3/],
     ["<html>", /is not JSON/],
     ["[]", /not a webrelax manifest/],
     ["null", /not a webrelax manifest/],
