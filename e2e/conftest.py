@@ -67,7 +67,7 @@ def browser() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def opened(browser: Browser, target: str | None = "webgpu", **options: Any) -> Iterator[Page]:
-    """An empty tab with storage of its own, for a target. It is an error if the page throws one that nothing catches."""
+    """An empty tab with storage of its own, for a target. It is an error if the page throws what nothing catches."""
     # Playwright evaluates in the page, which the page's security policy forbids: test_security.py keeps to the policy.
     context = new_context(browser, target, bypass_csp=True, **options)
     tab = context.new_page()

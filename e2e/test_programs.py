@@ -13,31 +13,31 @@ from playwright.sync_api import Page
 
 from webrelax.compiler import ops
 from webrelax.compiler.ir import Function, FunctionBuilder, Module, ModuleBuilder, ShapeValue, Tensor
-from webrelax.compiler.pipeline import compile
 from webrelax.compiler.symbolic import Var, as_expr
-from webrelax.compiler.target import WEBGPU
 from webrelax.packaging.bundle import ModelInfo, write_bundle
-from webrelax.packaging.targets import build_targets
 from webrelax.packaging.serve import serving
+from webrelax.packaging.targets import build_targets
 
 WEB = Path(__file__).parents[1] / "web"
 Array = np.ndarray[Any, Any]
 
-# Opens the bundle of the folder's name; run(name, variables, inputs, result, replay) gives a result's bits.
+# Opens a target of the bundle of the folder's name; run(name, variables, inputs, result, replay) gives a result's bits.
 OPEN = """
-async (folder) => {
-  const at = (name) => new URL(`${folder}/${name}`, location.href);
-  const [{ openDevice }, { Executor }, { Pipelines }, { loadVM }, { createBuffers }] = await Promise.all(
-    ["device", "executor", "pipelines", "vm", "weights"].map((name) => import(`./${name}.js`)));
-  const json = async (name) => (await fetch(at(name))).json();
-  const bytes = async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer());
-  const manifest = await json("manifest.json");
-  const device = await openDevice(manifest);
-  const profile = manifest.profiles[device.profile];
-  const { kernels } = await json(profile.kernels);
-  const pipelines = await Pipelines.compile(device, kernels, { usedBytes: manifest.table.used_bytes });
-  const vm = await loadVM(await bytes("vm.wasm"), await bytes(at(profile.module)));
-  const executor = new Executor(device, manifest, vm, await createBuffers(device, manifest), pipelines);
+async ([folder, target]) => {
+  const names = ["executor", "loader", "manifest", "vm", "webgpu_target", "wasm_target"];
+  const [{ Executor }, { Loader }, { forTarget }, { loadVM }, { webgpuDriver }, { wasmDriver }] = await Promise.all(
+    names.map((name) => import(`./${name}.js`)));
+  const base = new URL(`${folder}/`, location.href);
+  const bundle = await (await fetch(new URL("manifest.json", base))).json();
+  const loader = new Loader(base, { files: bundle.files });
+  const manifest = forTarget(bundle, target);
+  const driver = target === "wasm" ? wasmDriver({ profile: null, threads: 1 }) : webgpuDriver({ profile: null });
+  const device = await driver.open(manifest);
+  const options = { signal: null, onCompiled: () => {} };
+  const backend = await driver.prepare(device, manifest, loader, options);
+  const wasm = new Uint8Array(await (await fetch("vm.wasm")).arrayBuffer());
+  const vm = await loadVM(wasm, await loader.file(manifest.profiles[device.profile].module));
+  const executor = new Executor(manifest, vm, backend);
   window.executor = executor;
   window.run = async (name, variables, inputs, result, replay = true) => {
     executor.replay = replay;
@@ -90,16 +90,25 @@ def everything() -> Module:
 
 
 @pytest.fixture(scope="module")
-def programs(shared_page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     site = tmp_path_factory.mktemp("programs") / "site"
     shutil.copytree(WEB, site)
     (site / "program").mkdir()
     info = ModelInfo("program", "none", 1, 1, 1)
-    write_bundle(site / "program", build_targets(everything(), ["webgpu"]), info, {}, {})
-    with serving(site) as address:
-        shared_page.goto(address + "style.css")
-        shared_page.evaluate(OPEN, "program")
-        yield shared_page
+    write_bundle(site / "program", build_targets(everything(), ["webgpu", "wasm"]), info, {}, {})
+    with serving(site) as served:
+        yield served
+
+
+def open_programs(page: Page, address: str, target: str) -> Page:
+    page.goto(address + "style.css")
+    page.evaluate(OPEN, ["program", target])
+    return page
+
+
+@pytest.fixture(scope="module", params=["webgpu", "wasm"])
+def programs(shared_page: Page, address: str, request: pytest.FixtureRequest) -> Page:
+    return open_programs(shared_page, address, request.param)
 
 
 def words(array: Array) -> list[int]:
@@ -165,8 +174,9 @@ def test_replayed_dispatches_give_the_same_bits(programs: Page) -> None:
         np.testing.assert_allclose(floats(first).reshape(n, 4), softmax(np.exp(softmax(x))), rtol=1e-5)
 
 
-def test_a_replaced_buffer_is_what_the_next_replay_uses(programs: Page) -> None:
+def test_a_replaced_buffer_is_what_the_next_replay_uses(page: Page, address: str) -> None:
     """The input buffer, with other contents: the recording of before would read the old one."""
+    programs = open_programs(page, address, "webgpu")
     x = np.arange(8, dtype=np.float32).reshape(2, 4)
     before = run(programs, "captured", {"x": x}, "y", n=2)
     programs.evaluate(
@@ -174,7 +184,7 @@ def test_a_replaced_buffer_is_what_the_next_replay_uses(programs: Page) -> None:
           const at = executor.manifest.functions.captured.arguments[0].buffer;
           const { size } = executor.manifest.buffers[at];
           const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
-          executor.replaceBuffer(at, executor.device.gpu.createBuffer({ size, usage }));
+          executor.backend.replaceBuffer(at, executor.backend.device.gpu.createBuffer({ size, usage }));
         }"""
     )
     y = np.flip(x).copy()

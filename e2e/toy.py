@@ -16,8 +16,8 @@ from typing import Any
 
 from webrelax.compiler.vm import assemble, encode
 from webrelax.compiler.wasm.build import build_module
+from webrelax.packaging.bundle import FORMAT
 
-FORMAT = 3
 WEB = Path(__file__).parents[1] / "web"
 NAME = "Toy-1"
 CHUNK = 16
