@@ -2,9 +2,9 @@
 
     export_onnx.py MODEL.gguf OUTPUT
 
-OUTPUT/fp32 and OUTPUT/q8 hold a model.onnx, its model.onnx.data and a genai_config.json. The weights are the GGUF file's, dequantized; q8 is
-what transformers.js calls so: dynamic quantization, 8-bit weights for each output channel, 8-bit activations. Logits
-are computed for the last token only, as a text generator wants them.
+OUTPUT/fp32 and OUTPUT/q8 hold a model.onnx, its model.onnx.data and a genai_config.json. The weights are the GGUF
+file's, dequantized; q8 is what transformers.js calls so: dynamic quantization, 8-bit weights with a scale for each
+output channel, 8-bit activations. Logits are computed for the last token only, as a text generator wants them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def dequantize(gguf: Path, folder: Path) -> None:
 
 def export(folder: Path, output: Path) -> None:
     # -P: the root's packaging/ would hide the library of that name.
-    command = [sys.executable, "-P", "-m", "onnxruntime_genai.models.builder", "-i", folder, "-o", output]
-    command += ["-p", "fp32", "-e", "cpu", "-c", folder / "cache", "--extra_options", "prune_lm_head=true"]
+    command = [sys.executable, "-P", "-m", "onnxruntime_genai.models.builder", "-i", str(folder), "-o", str(output)]
+    command += ["-p", "fp32", "-e", "cpu", "-c", str(folder / "cache"), "--extra_options", "prune_lm_head=true"]
     subprocess.run(command, check=True)
 
 

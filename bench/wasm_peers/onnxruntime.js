@@ -2,7 +2,7 @@
 
 const CACHE = /^past_key_values\.\d+\.(key|value)$/;
 
-/** See peers.py for what a module here exports. `model` is a folder. */
+/** See measure.js. `model` is the address of a folder. */
 export async function load({ packages, model, threads }) {
   const folder = `${packages}onnxruntime-web/dist/`;
   const ort = await import(`${folder}ort.wasm.min.mjs`);

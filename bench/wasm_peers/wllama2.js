@@ -1,6 +1,6 @@
 /** @wllama/wllama 2: llama.cpp as 32-bit WebAssembly. Its own loop, over token ids instead of text. */
 
-/** See peers.py for what a module here exports. */
+/** See measure.js. */
 export async function load({ packages, model, threads, context }) {
   const folder = `${packages}wllama2/esm/`;
   const { Wllama, LoggerWithoutDebug } = await import(`${folder}index.js`);

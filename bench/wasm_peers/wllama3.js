@@ -1,6 +1,6 @@
 /** @wllama/wllama 3: llama.cpp's server as 64-bit WebAssembly, on the CPU. */
 
-/** See peers.py for what a module here exports. */
+/** See measure.js. */
 export async function load({ packages, model, threads, context }) {
   const folder = `${packages}wllama3/esm/`;
   const { Wllama, LoggerWithoutDebug } = await import(`${folder}index.js`);
