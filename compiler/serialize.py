@@ -12,7 +12,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from . import ir, symbolic, tir
+from . import ir, quantize, symbolic, tir
 from .errors import WebrelaxError
 from .executable import CompiledKernel
 from .source import KernelSource
@@ -68,6 +68,7 @@ _RECORDS = (
     ir.Module,
     CompiledKernel,
     KernelSource,
+    quantize.BlockFormat,
 )
 # Names are qualified where two layers have a class of the same name.
 _NAMES = {

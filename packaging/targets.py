@@ -9,6 +9,7 @@ from ..compiler.ir import Module
 from ..compiler.pipeline import compile
 from ..compiler.target import WASM, WEBGPU
 from ..compiler.wasm import build_module, module_source
+from ..compiler.wasm.library import EXACT_LIBRARY, LIBRARY
 from .bundle import Profile, TargetBuild, as_json
 
 
@@ -26,7 +27,7 @@ def wgsl_profile(executable: Executable) -> Profile:
 
 def build_wasm(module: Module, exact: bool) -> TargetBuild:
     """A WebAssembly module of kernels. Raises WebrelaxError where emcc is missing or fails."""
-    executable = compile(module, WASM, ())
+    executable = compile(module, WASM, EXACT_LIBRARY if exact else LIBRARY)
     source = module_source(kernel.source for kernel in executable.kernels)
     return TargetBuild(WASM, executable, (Profile(WASM.profile, WASM.features, "wasm", build_module(source)),))
 

@@ -39,7 +39,7 @@ class Resources:
         self.table_vec4s = max(1, -(-most // 4))
         self._scheduled: dict[str, Kernel] = {}
         self._emitted: dict[tuple[object, ...], int] = {}
-        self._numbers_of_kernels: dict[tuple[str, str], int] = {}
+        self._numbers_of_kernels: dict[tuple[object, ...], int] = {}
         self._inputs: dict[str, tuple[int, int]] = {}
         self._input_end = 0
         self.buffer(INPUTS, "input", 4)
@@ -112,7 +112,8 @@ class Resources:
         return self._emitted[key], self.kernels[self._emitted[key]]
 
     def _add(self, kernel: CompiledKernel) -> int:
-        same = (kernel.source.name, kernel.source.text)
+        # The text alone does not say it: a kernel for one row and one for n rows may differ in their grids only.
+        same = (kernel.source.name, kernel.source.text, kernel.grid)
         if same not in self._numbers_of_kernels:
             self._numbers_of_kernels[same] = len(self.kernels)
             self.kernels.append(kernel)

@@ -13,7 +13,7 @@ def eliminate_dead_code(module: Module, roots: tuple[str, ...] | None = None) ->
 
     Graph functions are pure: an in-place call whose result is unused may go too. A match_cast stays: it is a check.
     """
-    functions = {name: replace(f, body=_sweep(f.body)) for name, f in module.functions.items()}
+    functions = {name: replace(f, body=sweep(f.body)) for name, f in module.functions.items()}
     wanted = list(roots if roots is not None else (n for n, f in functions.items() if not f.fused))
     reached: set[str] = set()
     programs: set[str] = set()
@@ -33,7 +33,7 @@ def eliminate_dead_code(module: Module, roots: tuple[str, ...] | None = None) ->
     )
 
 
-def _sweep(block: Block) -> Block:
+def sweep(block: Block) -> Block:
     """Keeps the bindings that the result needs."""
     needed = {block.result.name} if isinstance(block.result, Name) else set()
     kept = []
@@ -42,7 +42,7 @@ def _sweep(block: Block) -> Block:
         if binding.name.name not in needed and not isinstance(value, MatchCast):
             continue
         if isinstance(value, If):
-            binding = replace(binding, value=If(value.condition, _sweep(value.then), _sweep(value.orelse)))
+            binding = replace(binding, value=If(value.condition, sweep(value.then), sweep(value.orelse)))
         needed |= {atom.name for atom in deep_atoms(binding) if isinstance(atom, Name)}
         kept.append(binding)
     return Block(tuple(reversed(kept)), block.result)

@@ -20,12 +20,16 @@ from ..ir import (
     Names,
     Operator,
     Tensor,
+    Value,
+    all_bindings,
     rewrite_bindings,
     splice,
     taken_names,
 )
 from ..target import Target
 from ..tir import Program
+from .dce import sweep
+from .share_calls import share_library_calls
 
 Arguments: TypeAlias = tuple[Annotation, ...]
 Attributes: TypeAlias = Mapping[str, Any]
@@ -74,12 +78,16 @@ class Entry:
 
     The condition sees annotations, whose shapes may be unknown. `rewrite(builder, args, attributes)` binds the calls
     and gives the result; without it, the only routine gets the operator's arguments and attributes.
+
+    `operands` lists (argument, operator): the entry is for calls whose argument is the result of that operator. Then
+    the arguments of that call stand in the place of its result, and the attributes are those of both.
     """
 
     operator: Operator
     routines: tuple[Routine, ...]
     condition: Condition = lambda arguments, attributes, target: True
     rewrite: Rewrite | None = None
+    operands: tuple[tuple[int, Operator], ...] = ()
 
     def calls(self, builder: LibraryBuilder, args: tuple[Atom, ...], attributes: Attributes) -> Atom:
         """Binds the calls that replace one of the operator."""
@@ -90,23 +98,46 @@ class Entry:
 
 
 def dispatch_library(module: Module, target: Target, table: Sequence[Entry]) -> Module:
-    """Replaces each operator call by what the first entry that fits says. Calls that no entry fits stay as they are."""
+    """Replaces each operator call by what the first entry that fits says. Calls that no entry fits stay as they are.
+
+    A call that was an operand of replaced ones alone is dropped; equal calls of routines are made once.
+    """
     builder = ModuleBuilder(module)
 
-    def dispatch(binding: Binding, names: Names) -> Iterable[Binding]:
+    def dispatch(binding: Binding, names: Names, made: Mapping[str, Value]) -> Iterable[Binding]:
         call = binding.value
         if not isinstance(call, Call):
             return [binding]
-        arguments, attributes = tuple(a.annotation for a in call.args), dict(call.attributes)
         for entry in table:
-            if entry.operator is call.op and entry.condition(arguments, attributes, target):
+            found = _operands(entry, call, made) if entry.operator is call.op else None
+            if found is None:
+                continue
+            args, attributes = found
+            if entry.condition(tuple(a.annotation for a in args), attributes, target):
                 block = LibraryBuilder(builder, names)
-                return splice(binding, block.block(entry.calls(block, call.args, attributes)))
+                return splice(binding, block.block(entry.calls(block, args, attributes)))
         return [binding]
 
     def dispatch_function(function: Function) -> Function:
         names = taken_names(function)
-        return replace(function, body=rewrite_bindings(function.body, lambda binding: dispatch(binding, names)))
+        made = {binding.name.name: binding.value for binding in all_bindings(function.body)}
+        body = rewrite_bindings(function.body, lambda binding: dispatch(binding, names, made))
+        if body == function.body:
+            return function
+        return replace(function, body=sweep(share_library_calls(body)))
 
     functions = {name: dispatch_function(f) for name, f in module.functions.items()}
     return replace(module, functions=functions, programs=builder.programs)
+
+
+def _operands(entry: Entry, call: Call, made: Mapping[str, Value]) -> tuple[tuple[Atom, ...], dict[str, Any]] | None:
+    """The arguments and attributes that an entry sees of a call; None where an operand is of another operator."""
+    args, attributes = list(call.args), dict(call.attributes)
+    for at, operator in sorted(entry.operands, key=lambda operand: -operand[0]):
+        atom = call.args[at]
+        inner = made.get(atom.name) if isinstance(atom, Name) else None
+        if not isinstance(inner, Call) or inner.op is not operator:
+            return None
+        args[at : at + 1] = inner.args
+        attributes |= dict(inner.attributes)
+    return tuple(args), attributes

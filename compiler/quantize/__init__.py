@@ -1,6 +1,6 @@
 """Weight formats: how quantized weights are stored in a bundle, and how they are decoded."""
 
-from .decode import decode_program, dequantize
+from .decode import decode_program, decoder, dequantize
 from .packers import FORMATS, SECTION_WORDS, BlockFormat, pack, packed_words, sections, unpack
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "SECTION_WORDS",
     "BlockFormat",
     "decode_program",
+    "decoder",
     "dequantize",
     "pack",
     "packed_words",

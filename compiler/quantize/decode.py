@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir import Annotation, Operator, Tensor, is_subsumed
@@ -15,6 +15,12 @@ def decode_program(format: BlockFormat, rows: int, columns: int) -> Program:
     """u32[packed_words] -> f32[rows, columns], the values of `unpack` bit for bit."""
     b = ProgramBuilder("dequantize")
     words = b.input("w", (packed_words(format, rows, columns),), "u32")
+    element = decoder(format, rows, columns, words)
+    return b.finish(b.compute("values", (rows, columns), element))
+
+
+def decoder(format: BlockFormat, rows: int, columns: int, words: Handle) -> Callable[[Expr, Expr], Scalar]:
+    """The element (row, column) of a packed weight, as an expression."""
 
     def element(r: Expr, k: Expr) -> Scalar:
         value = _code(format, words, r * columns + k)
@@ -27,7 +33,7 @@ def decode_program(format: BlockFormat, rows: int, columns: int) -> Program:
             return value * half(pair) + half(pair >> 16)
         return value * half(words[start + group // 2] >> _u32(group % 2 * 16))
 
-    return b.finish(b.compute("values", (rows, columns), element))
+    return element
 
 
 def _u32(expr: Expr) -> Scalar:

@@ -16,13 +16,15 @@ from ..tir import Binary, Scalar
 from ..wgsl.names import Names
 from .expression import TYPES, CExpressions
 
-PRELUDE = Path(__file__).with_name("prelude.c")
+_HERE = Path(__file__).parent
+# What generated kernels use, and what the library's do.
+SHARED = (_HERE / "prelude.c", *sorted((_HERE / "library").glob("*.c")))
 
 
 def module_source(kernels: Iterable[KernelSource]) -> str:
     """One C file of kernels, exported as k0, k1, ... in their order."""
     texts = [kernel.text.replace("KERNEL(", f"KERNEL(k{at}, ", 1) for at, kernel in enumerate(kernels)]
-    return "\n".join([PRELUDE.read_text("utf-8"), *texts])
+    return "\n".join([*(path.read_text("utf-8") for path in SHARED), *texts])
 
 
 def emit(kernel: Kernel, slots: Mapping[Var, int]) -> KernelSource:

@@ -87,6 +87,17 @@ INLINE float inverseSqrt(float x) { return 1.0f / sqrt(x); }
 INLINE vec4 inverseSqrt(vec4 x) { return 1.0f / sqrt(x); }
 
 INLINE float sum(vec4 x) { return (x.x + x.y) + (x.z + x.w); }
+INLINE int sum(ivec4 x) { return (x.x + x.y) + (x.z + x.w); }
+INLINE float largest(vec4 x) { return max(max(x.x, x.y), max(x.z, x.w)); }
+// {sum(a), sum(b), sum(c), sum(d)}
+#define SUMS(T)                                                                                                       \
+  INLINE T sums(T a, T b, T c, T d) {                                                                                 \
+    const T ab = __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);               \
+    const T cd = __builtin_shufflevector(c, d, 0, 4, 1, 5) + __builtin_shufflevector(c, d, 2, 6, 3, 7);               \
+    return __builtin_shufflevector(ab, cd, 0, 1, 4, 5) + __builtin_shufflevector(ab, cd, 2, 3, 6, 7);                 \
+  }
+SUMS(vec4)
+SUMS(ivec4)
 INLINE float dot(vec4 a, vec4 b) { return sum(a * b); }
 INLINE vec4 product(vec4 v, mat4 m) {
   return (vec4){dot(v, m.column[0]), dot(v, m.column[1]), dot(v, m.column[2]), dot(v, m.column[3])};

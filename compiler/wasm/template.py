@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 
 from ..passes.dispatch_library import Attributes, Routine
 from ..source import KernelSource
@@ -33,6 +34,11 @@ class CRoutine(Routine):
 
     template: str
     launch: Callable[[Program, Attributes], CLaunch]
+
+
+def template(name: str) -> str:
+    """The text of a template of the library."""
+    return files(__package__).joinpath(f"library/{name}.c.jinja").read_text("utf-8")
 
 
 def render(

@@ -1,0 +1,149 @@
+"""Products with packed weights: activations become codes of 8 bits, and whole numbers are multiplied.
+
+The weight's format is read from its `BlockFormat` alone. A group of activations has the size of a group of weights, and
+its codes lie in the order in which the kernel unpacks the weight's.
+"""
+
+from __future__ import annotations
+
+from ...ir import Atom, Tensor
+from ...ops import linear
+from ...ops.arguments import known
+from ...passes.dispatch_library import Arguments, Attributes, Entry, LibraryBuilder
+from ...quantize import BlockFormat, decoder, dequantize, packed_words, sections
+from ...symbolic import Expr, as_int, ceildiv
+from ...target import Target
+from ...tir import MAX, Bitcast, Cast, Index, Literal, Program, ProgramBuilder, Scalar, Select, Unary, less
+from ...wgsl.template import Parameter
+from ..template import CLaunch, CRoutine, template
+
+GROUP = 32
+VECTOR_ROWS, MATRIX_ROWS = 4, 4
+# What a kernel's arrays take must fit in a thread's stack, see docs/bundle-format.md.
+MOST_COLUMNS = 16384
+
+
+def is_quantized(arguments: Arguments, attributes: Attributes, target: Target) -> bool:
+    """Whether the kernels know the structure of the weight's format."""
+    format: BlockFormat = attributes["format"]
+    codes = (format.bits, format.code) in ((4, "unsigned"), (8, "unsigned"), (8, "signed"))
+    fits = codes and format.group == GROUP and attributes["columns"] <= MOST_COLUMNS
+    match arguments:
+        case (Tensor(shape=(_, _), dtype="f32"), Tensor(dtype="u32")):
+            return fits
+    return False
+
+
+def _multiply(builder: LibraryBuilder, args: tuple[Atom, ...], attributes: Attributes) -> Atom:
+    x, weight = args
+    quantized = builder.library(quantize_activations, x, streams=8 // attributes["format"].bits)
+    parts = (builder.get_item(quantized, at, hint) for at, hint in enumerate(("codes", "scales", "sums")))
+    (tokens, _) = known(x.annotation, "x")
+    routine = quantized_vector if as_int(tokens) == 1 else quantized_matrix
+    return builder.library(routine, *parts, weight, **attributes)
+
+
+def element_at(place: Expr, streams: int) -> Expr:
+    """The element of a group whose code stands at this place: of two streams, the even ones and then the odd ones."""
+    each = GROUP // streams
+    return place % each * streams + place // each
+
+
+def quantize_program(arguments: Arguments, attributes: Attributes) -> Program:
+    """x f32[n, k] to codes, four in a word u32[n, k/4], and of each group of 32 the scale and the sum, f32[n, k/32].
+
+    A code is round(127 x / max |x|) of the group, an element about code * scale, and the sum that of those products.
+    """
+    n, columns = known(arguments[0], "x")
+    streams = int(attributes["streams"])
+    b = ProgramBuilder("quantize_activations")
+    x = b.input("x", (n, columns), "f32")
+    groups = (n, columns // GROUP)
+    top = b.reduce("top", groups, (GROUP,), lambda i, g, k: Unary("abs", x[i, g * GROUP + k]), MAX)
+
+    def code(i: Expr, k: Expr) -> Scalar:
+        most = top[i, k // GROUP]
+        inverse = Select(less(Literal(0.0, "f32"), most), Literal(127.0, "f32") / most, Literal(0.0, "f32"))
+        return Unary("floor", x[i, k] * inverse + 0.5)
+
+    def word(i: Expr, j: Expr) -> Scalar:
+        places = (j % (GROUP // 4) * 4 + at for at in range(4))
+        elements = [j // (GROUP // 4) * GROUP + element_at(place, streams) for place in places]
+        parts = [(Bitcast("u32", Cast("i32", code(i, k))) & 255) << 8 * at for at, k in enumerate(elements)]
+        return parts[0] | parts[1] | parts[2] | parts[3]
+
+    codes = b.compute("codes", (n, columns // 4), word)
+    scales = b.compute("scales", groups, lambda i, g: top[i, g] / 127.0)
+    total = b.reduce("total", groups, (GROUP,), lambda i, g, k: code(i, g * GROUP + k))
+    return b.finish(codes, scales, b.compute("sums", groups, lambda i, g: total[i, g] * scales[i, g]))
+
+
+def quantized_program(arguments: Arguments, attributes: Attributes) -> Program:
+    """y[i, o] = sum over k of x[i, k] * w[o, k], of activations as `quantize_program` gives them and a packed weight.
+
+    The sums of the groups are for the kernel: an element of the weight is code * scale + bias, so that a group's sum of
+    products is that of the codes times both scales, and the bias times the sum.
+    """
+    format, rows, columns = attributes["format"], attributes["rows"], attributes["columns"]
+    n = known(arguments[0], "codes")[0]
+    groups, streams = (n, columns // GROUP), 8 // format.bits
+    b = ProgramBuilder("quantized_linear")
+    codes = b.input("codes", (n, columns // 4), "u32")
+    scales = b.input("scales", groups, "f32")
+    b.input("sums", groups, "f32")
+    weight = b.input("weight", (packed_words(format, rows, columns),), "u32")
+
+    def activation(i: Expr, k: Expr) -> Scalar:
+        place = k // GROUP * GROUP + k % GROUP % streams * (GROUP // streams) + k % GROUP // streams
+        byte = codes[i, place // 4] << Cast("u32", Index(24 - place % 4 * 8))
+        return Cast("f32", Bitcast("i32", byte) >> 24) * scales[i, k // GROUP]
+
+    x = b.compute("x", (n, columns), activation)
+    w = b.compute("w", (rows, columns), decoder(format, rows, columns, weight))
+    return b.finish(b.reduce("y", (n, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k]))
+
+
+def _parameters(attributes: Attributes) -> dict[str, Parameter]:
+    format: BlockFormat = attributes["format"]
+    rows, columns = attributes["rows"], attributes["columns"]
+    return {
+        "rows": rows,
+        "columns": columns,
+        "groups": columns // GROUP,
+        "values": sections(format, rows, columns)[1],
+        "bits": format.bits,
+        "zero": format.zero,
+        "is_signed": int(format.code == "signed"),
+        "has_minimum": int(format.has_minimum),
+    }
+
+
+def _launch_quantize(program: Program, attributes: Attributes) -> CLaunch:
+    n, columns = program.buffer("x").shape
+    return CLaunch({"columns": columns, "streams": int(attributes["streams"])}, n)
+
+
+def _launch_vector(program: Program, attributes: Attributes) -> CLaunch:
+    return CLaunch(_parameters(attributes), ceildiv(attributes["rows"], VECTOR_ROWS))
+
+
+def _launch_matrix(program: Program, attributes: Attributes) -> CLaunch:
+    tokens = program.buffer("y").shape[0]
+    return CLaunch({**_parameters(attributes), "tokens": tokens}, ceildiv(attributes["rows"], MATRIX_ROWS))
+
+
+quantize_activations = CRoutine(
+    "quantize_activations", quantize_program, template("quantize_activations"), _launch_quantize
+)
+quantized_vector = CRoutine("quantized_vector", quantized_program, template("quantized_vector"), _launch_vector)
+quantized_matrix = CRoutine("quantized_matrix", quantized_program, template("quantized_matrix"), _launch_matrix)
+
+QUANTIZED_LINEAR = (
+    Entry(
+        linear,
+        (quantize_activations, quantized_vector, quantized_matrix),
+        is_quantized,
+        _multiply,
+        operands=((1, dequantize),),
+    ),
+)
