@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from . import ir, quantize, symbolic, tir
 from .errors import WebrelaxError
@@ -169,6 +169,8 @@ def _is_a(value: Any, hint: Any) -> bool:
         return any(_is_a(value, part) for part in parts)
     if kind is Any or getattr(kind, "_is_protocol", False):
         return True
+    if kind is Literal:
+        return value in parts
     if kind is tuple and isinstance(value, tuple):
         if parts[-1:] == (...,):
             return all(_is_a(item, parts[0]) for item in value)

@@ -6,10 +6,10 @@ reductions, right for any program whose stages do not depend on a scatter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
-from ..symbolic import Expr, maximum, substitute, upper_bound
+from ..symbolic import Expr, maximum, minimum, substitute, upper_bound
 from ..target import Target
 from ..tir import Buffer, Program, Scalar, Stage
 from .body import Body, accumulate, below, start
@@ -19,6 +19,8 @@ from .lower import Values, at_point, finish, flatten, launch, product, taken_nam
 from .nodes import Local
 
 THREADS = 256
+# Points of a group that has one thread.
+RUN = 256
 
 
 def schedule_points(program: Program, target: Target) -> Kernel:
@@ -38,12 +40,10 @@ def schedule_points(program: Program, target: Target) -> Kernel:
     domains: dict[Expr, list[Stage]] = {}
     for stage in stages:
         domains.setdefault(product(a.extent for a in stage.spatial), []).append(stage)
-    grid, group, _ = launch(_groups(list(domains), threads), target)
-    number = group * threads + lane(threads)
+    each = RUN if threads == 1 else 1
+    grid, group, _ = launch(_groups(list(domains), threads * each), target)
     for total, members in domains.items():
-        high = upper_bound(total)
-        flat = body.let_index("i", number, None if high is None else max(high - 1, 0))
-        with body.when(below(flat, total)):
+        with _points(body, group, threads, total) as flat:
             stores: list[tuple[str, Expr, Scalar]] = []
             for stage in members:
                 stores += _stage(body, values, stage, flat, outputs)
@@ -52,6 +52,19 @@ def schedule_points(program: Program, target: Target) -> Kernel:
             for name, at, value in named:
                 body.store(name, at, value)
     return check_own_points(finish(program, body, threads, grid), program)
+
+
+@contextmanager
+def _points(body: Body, group: Expr, threads: int, total: Expr) -> Iterator[Expr]:
+    """A thread's point out of `total`; a lone thread's run of them, as a loop that a compiler can vectorize."""
+    if threads == 1:
+        with body.loop("i", group * RUN, minimum(group * RUN + RUN, total)) as flat:
+            yield flat
+        return
+    high = upper_bound(total)
+    flat = body.let_index("i", group * threads + lane(threads), None if high is None else max(high - 1, 0))
+    with body.when(below(flat, total)):
+        yield flat
 
 
 def _groups(totals: list[Expr], threads: int) -> Expr:

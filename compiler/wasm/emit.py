@@ -52,7 +52,8 @@ def emit(kernel: Kernel, slots: Mapping[Var, int]) -> KernelSource:
                 raise WebrelaxError(f"kernel {kernel.name}: symbol {symbol.name} has no slot in the table")
             lines.append(f"  const int {names.of(symbol.name)} = table[{slots[symbol]}];")
     lines.append("  for (int group = first; group < last; group++) {")
-    places = ("group % grid_x", "group / grid_x % grid_y", "group / grid_x / grid_y")
+    flat = all(as_int(size) == 1 for size in kernel.grid[1:])
+    places = ("group" if flat else "group % grid_x", "group / grid_x % grid_y", "group / grid_x / grid_y")
     for place, text in zip(GROUP, places, strict=True):
         if place.name in used:
             lines.append(f"    const int {names.of(place.name)} = {text};")
