@@ -200,18 +200,20 @@ def to_json(found: Sequence[Found], runs: int) -> dict[str, Any]:
 
 
 def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def thread_counts(text: str) -> tuple[int, ...]:
-    """ "1,2": ascending, each once."""
-    return tuple(sorted({positive(each) for each in text.split(",")}))
+    """Ascending, each once."""
+    try:
+        return tuple(sorted({positive(each) for each in text.split(",")}))
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of thread counts, as in 1,2") from None
 
 
-def names(text: str) -> tuple[str, ...]:
+def peer_names(text: str) -> tuple[str, ...]:
     given = tuple(text.split(","))
     for name in given:
         if name not in NAMES:
@@ -226,7 +228,7 @@ def main() -> int:
     parser.add_argument("--site", type=Path, default=ROOT / "build" / "site", help="a site of SmolLM2-135M")
     parser.add_argument("--threads", type=thread_counts, default=(1, 2), help="numbers of threads, as in 1,2")
     parser.add_argument("--runs", type=positive, default=5, help="turns of each engine that count")
-    parser.add_argument("--peers", type=names, help=f"of {', '.join(NAMES)}; all that are installed unless given")
+    parser.add_argument("--peers", type=peer_names, help=f"of {', '.join(NAMES)}; all that are installed unless given")
     parser.add_argument("--gemma", action="store_true", help="measure Gemma 3 270M too")
     parser.add_argument("--json", action="store_true", help="print one object")
     options = parser.parse_args()

@@ -150,7 +150,7 @@ def record(side: Side, ours: Side) -> dict[str, Any]:
                 **{figure: side.speed(figure, threads) for figure in FIGURES},
                 **{f"{figure}_turns": [getattr(turn, figure) for turn in turns] for figure in FIGURES},
                 "same_tokens_as_ours": side.agreement(ours, threads),
-                **({"reload_s": side.reload(threads)} if threads in side.reloads else {}),
+                "reload_s": side.reload(threads) if threads in side.reloads else None,
                 "reload_s_turns": side.reloads.get(threads, []),
             }
             for threads, turns in side.turns.items()
