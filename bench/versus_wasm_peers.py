@@ -171,12 +171,17 @@ def take_turns(contenders: Sequence[Contender], threads: int, runs: int) -> None
 
 def report(found: Found) -> Iterator[str]:
     yield (
-        f"{found.subject.name}, prompts of {PROMPT} tokens, {TOKENS} after the first; reloads: {OPENING} tokens;"
+        f"{found.subject.name}: {PROMPT} tokens of prompt, then {TOKENS + 1} (after a reload {OPENING}, then 1);"
         f" Chromium {found.chromium}, {platform.machine()}, {os.cpu_count()} CPUs"
     )
     yield ""
     yield from speed_table(found.sides)
     yield ""
+    ours, *others = found.sides
+    same = ((side.name, side.agreement(ours, min(ours.turns))) for side in others)
+    if told := ", ".join(f"{name} {tokens}" for name, tokens in same if tokens is not None):
+        yield f"The same tokens as ours: {told} of {TOKENS + 1}"
+        yield ""
     yield from reload_table(found.sides)
     yield ""
     yield from bar_table(found.bars)
