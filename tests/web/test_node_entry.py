@@ -18,12 +18,20 @@ pytestmark = [
 ]
 
 
+sys.path.append(str(ROOT))  # for e2e/
+from e2e import toy  # noqa: E402
+
+sys.path.pop()
+
+HEAD = """
+import { createEngine, WebrelaxError } from "./node.js";
+const model = "models/Toy-1";
+const codeOf = (promise) => promise.then(() => "none", (error) => error.code ?? String(error));
+const say = (value) => console.log(JSON.stringify(value));
+"""
+
+
 def build_toy_site(folder: Path, **options: Any) -> Path:
-    sys.path.append(str(ROOT))  # for e2e/
-    try:
-        from e2e import toy
-    finally:
-        sys.path.pop()
     site = toy.build_toy_site(folder, **options)
     # What a user's package.json says: the files are ES modules.
     (site / "package.json").write_text('{"type": "module"}')
@@ -38,9 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(site: Path, body: str) -> Any:
     """What the script writes as its last line, as JSON. It must end by itself."""
     script = site / "script.js"
-    script.write_text(
-        'import { createEngine, WebrelaxError } from "./node.js";\nconst model = "models/Toy-1";\n' + body
-    )
+    script.write_text(HEAD + body)
     done = subprocess.run(["node", script.name], cwd=site, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -57,15 +63,13 @@ def test_answers(site: Path, threads: int) -> None:
         const messages = [{{ role: "user", content: "Hi" }}];
         const answer = await engine.chat.completions.create({{ messages, temperature: 0 }});
         let text = "";
-        for await (const {{ choices: [{{ delta }}] }} of engine.chat.completions.create({{ messages, temperature: 0, stream: true }}))
-          text += delta.content;
+        const stream = engine.chat.completions.create({{ messages, temperature: 0, stream: true }});
+        for await (const {{ choices: [{{ delta }}] }} of stream) text += delta.content;
         const {{ info }} = engine;
-        console.log(JSON.stringify({{ whole: answer.choices[0].message.content, text, info, phases: [...phases] }}));
+        say({{ whole: answer.choices[0].message.content, text, info, phases: [...phases] }});
         """,
     )
-    from e2e.toy import ANSWER
-
-    assert found["whole"] == found["text"] == ANSWER
+    assert found["whole"] == found["text"] == toy.ANSWER
     assert found["info"]["target"] == "wasm"
     assert found["info"]["threads"] == threads
     assert found["info"]["load"]["downloaded_bytes"] == 0
@@ -78,14 +82,13 @@ def test_the_program_goes_on_meanwhile_and_stops_answers(site: Path) -> None:
         site,
         """
         const engine = await createEngine({ model });
-        const codeOf = (promise) => promise.then(() => "none", (error) => error.code ?? String(error));
         const stopping = new AbortController();
         let ticks = 0;
         const timer = setInterval(() => ticks++, 1);
         let seen = 0;
         const read = async () => {
-          const stream = engine.completions.create({ prompt: "Hello", ignore_eos: true, stream: true, signal: stopping.signal });
-          for await (const _ of stream) if (++seen === 5) stopping.abort();
+          const options = { prompt: "Hello", ignore_eos: true, signal: stopping.signal };
+          for await (const _ of engine.completions.create({ ...options, stream: true })) if (++seen === 5) stopping.abort();
         };
         const aborted = await codeOf(read());
         const busy = engine.completions.create({ prompt: "Hello", max_tokens: 5 });
@@ -95,7 +98,8 @@ def test_the_program_goes_on_meanwhile_and_stops_answers(site: Path) -> None:
         const running = codeOf(engine.completions.create({ prompt: "Hello", ignore_eos: true }));
         engine.dispose();
         const after = await codeOf(engine.completions.create({ prompt: "Hello" }));
-        console.log(JSON.stringify({ aborted, seen, second, tokens: usage.completion_tokens, ticks, ends: [await running, after] }));
+        const ends = [await running, after];
+        say({ aborted, seen, second, tokens: usage.completion_tokens, ticks, ends });
         """,
     )
     assert found["ticks"] > 0
@@ -108,7 +112,7 @@ def test_files_are_checked(tmp_path: Path) -> None:
     shard = site / "models/Toy-1/weights-001.bin"
     script = """
         const error = await createEngine({ model }).catch((error) => error);
-        console.log(JSON.stringify({ known: error instanceof WebrelaxError, code: error.code, message: error.message }));
+        say({ known: error instanceof WebrelaxError, code: error.code, message: error.message });
     """
     content = shard.read_bytes()
     shard.write_bytes(bytes([content[0] ^ 1]) + content[1:])
@@ -126,8 +130,10 @@ def test_files_are_checked(tmp_path: Path) -> None:
 
 def test_other_targets_are_refused(tmp_path: Path) -> None:
     script = """
-        const codeOf = (promise) => promise.then(() => "none", (error) => [error.code, error.message]);
-        console.log(JSON.stringify([await codeOf(createEngine({ model })), await codeOf(createEngine({ model, target: "webgpu" }))]));
+        const errors = [];
+        for (const target of [null, "webgpu"])
+          errors.push(await createEngine({ model, target }).catch(({ code, message }) => [code, message]));
+        say(errors);
     """
     found = run(build_toy_site(tmp_path / "site", targets=("webgpu",)), script)
     assert [code for code, _ in found] == ["options", "options"]
