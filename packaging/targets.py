@@ -8,7 +8,7 @@ from ..compiler.executable import CompiledKernel, Executable
 from ..compiler.ir import Module
 from ..compiler.pipeline import compile
 from ..compiler.target import WASM, WEBGPU
-from ..compiler.wasm import build_module, module_source
+from ..compiler.wasm import build_module, build_relaxed_module, module_source
 from ..compiler.wasm.library import EXACT_LIBRARY, LIBRARY
 from .bundle import Profile, TargetBuild, as_json
 
@@ -26,10 +26,16 @@ def wgsl_profile(executable: Executable) -> Profile:
 
 
 def build_wasm(module: Module, exact: bool) -> TargetBuild:
-    """A WebAssembly module of kernels. Raises WebrelaxError where emcc is missing or fails."""
+    """A WebAssembly module of kernels, and one with relaxed SIMD where a compiler is there that can make it.
+
+    Raises WebrelaxError where emcc is missing or fails.
+    """
     executable = compile(module, WASM, EXACT_LIBRARY if exact else LIBRARY)
     source = module_source(kernel.source for kernel in executable.kernels)
-    return TargetBuild(WASM, executable, (Profile(WASM.profile, WASM.features, "wasm", build_module(source)),))
+    profiles = [Profile(WASM.profile, WASM.features, "wasm", build_module(source))]
+    if (relaxed := build_relaxed_module(source)) is not None:
+        profiles.append(Profile("relaxed", ("relaxed-simd",), "wasm", relaxed))
+    return TargetBuild(WASM, executable, tuple(profiles))
 
 
 BUILDERS: Mapping[str, Callable[[Module, bool], TargetBuild]] = {"webgpu": build_webgpu, "wasm": build_wasm}

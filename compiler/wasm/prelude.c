@@ -14,7 +14,15 @@ typedef struct {
 #define KERNEL(export, name)                                                                            \
   __attribute__((export_name(#export))) void name##_##export(                                           \
       void *const *buffers, const int *table, int grid_x, int grid_y, int first, int last)
+// In front of a loop whose variables must stay in registers.
+#define UNROLLED _Pragma("clang loop unroll(full)")
 #define INLINE static inline __attribute__((overloadable, always_inline, unused))
+
+// A constant that stays in a register, where the browser's compiler would make it anew each time around a loop.
+INLINE v128_t kept(v128_t x) {
+  __asm__("" : "+r"(x));
+  return x;
+}
 
 INLINE float bits_as_f32(unsigned x) { return ((union { unsigned bits; float value; }){x}).value; }
 INLINE float bits_as_f32(int x) { return bits_as_f32((unsigned)x); }

@@ -2,7 +2,7 @@
 
 A template is Jinja2 text: the body of a KERNEL function (prelude.c), which runs the groups `first` to `last` - 1. In
 front of it come the reference program's buffers, as pointers under their own names. A symbolic integer among the
-parameters is written as an expression that reads the table, a float as an exact constant.
+parameters is written as an expression that reads the table, a float as an exact constant, a text as it is.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from ..tir import Program
 from ..wgsl.template import Parameter, SymbolPlaces, bound_buffers, fill
 from .expression import TYPES, CExpressions
 
+CParameter = Parameter | str
+
 
 @dataclass(frozen=True, slots=True)
 class CLaunch:
     """The parameters of a template and its number of groups, in terms of the program's symbols."""
 
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, CParameter]
     groups: Expr | int
 
 

@@ -1,10 +1,9 @@
-"""The library of routines for WebAssembly. `LIBRARY` is the table that compiling uses unless it is given another."""
+"""The library of routines for WebAssembly: `LIBRARY`, or `EXACT_LIBRARY` without codes in the place of activations."""
 
 from .attention import ATTENTION
-from .linear import QUANTIZED_LINEAR
+from .linear import FLOAT_LINEAR, QUANTIZED_LINEAR
 
-LIBRARY = (*ATTENTION, *QUANTIZED_LINEAR)
-# Without codes of 8 bits in the place of activations.
-EXACT_LIBRARY = ATTENTION
+EXACT_LIBRARY = (*ATTENTION, *FLOAT_LINEAR)
+LIBRARY = (*QUANTIZED_LINEAR, *EXACT_LIBRARY)
 
-__all__ = ["ATTENTION", "EXACT_LIBRARY", "LIBRARY", "QUANTIZED_LINEAR"]
+__all__ = ["ATTENTION", "EXACT_LIBRARY", "FLOAT_LINEAR", "LIBRARY", "QUANTIZED_LINEAR"]

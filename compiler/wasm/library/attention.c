@@ -23,10 +23,13 @@ INLINE vec4 score(Attention a, vec4 dots, int key, int position) {
 INLINE void dots_of(int size, const float *const query[QUERIES], const float *const key[4], vec4 dots[QUERIES]) {
   vec4 sum[QUERIES][4] = {};
   for (int d = 0; d < size; d += 4) {
+    UNROLLED
     for (int k = 0; k < 4; k++) {
+      UNROLLED
       for (int m = 0; m < QUERIES; m++) sum[m][k] += *(const vec4 *)(query[m] + d) * *(const vec4 *)(key[k] + d);
     }
   }
+  UNROLLED
   for (int m = 0; m < QUERIES; m++) dots[m] = sums(sum[m][0], sum[m][1], sum[m][2], sum[m][3]);
 }
 
@@ -35,16 +38,22 @@ INLINE void mix(
     int size, int vectors, const float *values, int stride, int count, const float (*weights)[KEYS], float *mixed) {
   for (int d = 0; d < size; d += 4 * vectors) {
     vec4 sum[QUERIES][4];
+    UNROLLED
     for (int m = 0; m < QUERIES; m++) {
+      UNROLLED
       for (int v = 0; v < vectors; v++) sum[m][v] = *(const vec4 *)(mixed + m * size + d + 4 * v);
     }
     for (int key = 0; key < count; key++) {
+      UNROLLED
       for (int v = 0; v < vectors; v++) {
         const vec4 value = *(const vec4 *)(values + key * stride + d + 4 * v);
+        UNROLLED
         for (int m = 0; m < QUERIES; m++) sum[m][v] += value * weights[m][key];
       }
     }
+    UNROLLED
     for (int m = 0; m < QUERIES; m++) {
+      UNROLLED
       for (int v = 0; v < vectors; v++) *(vec4 *)(mixed + m * size + d + 4 * v) = sum[m][v];
     }
   }
@@ -89,15 +98,18 @@ INLINE void attend(
       float weights[QUERIES][KEYS];
       for (int k = 0; k < keys_here; k += 4) {
         const float *key[4];
+        UNROLLED
         for (int i = 0; i < 4; i++) key[i] = keys + min(start + k + i, last) * stride;
         vec4 dots[QUERIES];
         dots_of(a.size, query + m, key, dots);
+        UNROLLED
         for (int i = 0; i < QUERIES; i++) {
           const vec4 scores = score(a, dots[i], start + k, position[m + i]);
           const ivec4 inside = (ivec4){k, k + 1, k + 2, k + 3} < keys_here;
           *(vec4 *)(weights[i] + k) = select((vec4)(a.masked), scores, inside);
         }
       }
+      UNROLLED
       for (int i = 0; i < QUERIES; i++) {
         const float kept = weigh(a, weights[i], keys_here, top + m + i, total + m + i);
         for (int d = 0; d < a.size; d += 4) *(vec4 *)(mixed + (m + i) * a.size + d) *= kept;

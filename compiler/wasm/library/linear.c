@@ -3,11 +3,14 @@
 // Elements that share a scale, of the weights and of the activations alike.
 enum { GROUP = 32 };
 
+enum { UNSIGNED, SIGNED, F16, BF16, F32 };
+
 typedef struct {
   const unsigned char *codes;
   const unsigned short *values;  // halves: a group's scale, or its scale and minimum
-  int rows, columns, bits, zero;
-  bool is_signed, has_minimum;
+  int rows, columns, bits, zero, code;
+  bool has_minimum;
+  v128_t nibble;  // 15 in each byte
 } Weight;
 
 // Activations as `quantize_activations` gives them.
@@ -17,7 +20,8 @@ typedef struct {
   int tokens;
 } Activations;
 
-// Exact for every finite half, subnormal ones included: shifted into a float's bits, it is too small by 2^112.
+// Halves in the low 16 bits: shifted into a float's bits, they are too small by 2^112. Exact for every finite one; slow
+// for subnormal ones alone, which no good quantizer stores.
 INLINE vec4 halves(uvec4 x) {
   const vec4 magnitude = (vec4)((x & 0x7fffu) << 13) * 0x1p112f;
   return (vec4)((uvec4)magnitude | (x & 0x8000u) << 16);
@@ -42,21 +46,29 @@ INLINE void read_groups(Weight w, int row, float *scale, float *bias) {
 }
 
 // A group's 32 codes as bytes, in the order of its activations: of codes of four bits the even ones, then the odd ones.
+// `paired` puts those in the order of the elements.
 typedef struct {
   v128_t half[2];
 } Bytes;
 INLINE Bytes bytes_of(Weight w, int row, int g) {
   const unsigned char *at = w.codes + (row * (w.columns / GROUP) + g) * (w.bits * GROUP / 8);
   const v128_t first = wasm_v128_load(at);
-  if (w.bits == 4) return (Bytes){{wasm_v128_and(first, wasm_i8x16_splat(15)), wasm_u8x16_shr(first, 4)}};
+  if (w.bits == 4) {
+    return (Bytes){{wasm_v128_and(first, w.nibble), wasm_v128_and(wasm_u16x8_shr(first, 4), w.nibble)}};
+  }
   return (Bytes){{first, wasm_v128_load(at + 16)}};
 }
-INLINE v128_t low_words(Weight w, v128_t x) { return w.is_signed ? wasm_i16x8_extend_low_i8x16(x) : wasm_u16x8_extend_low_u8x16(x); }
-INLINE v128_t high_words(Weight w, v128_t x) { return w.is_signed ? wasm_i16x8_extend_high_i8x16(x) : wasm_u16x8_extend_high_u8x16(x); }
+INLINE Bytes paired(Bytes code) {
+  return (Bytes){{
+      wasm_i8x16_shuffle(code.half[0], code.half[1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+      wasm_i8x16_shuffle(code.half[0], code.half[1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)}};
+}
+INLINE v128_t low_words(Weight w, v128_t x) { return w.code == SIGNED ? wasm_i16x8_extend_low_i8x16(x) : wasm_u16x8_extend_low_u8x16(x); }
+INLINE v128_t high_words(Weight w, v128_t x) { return w.code == SIGNED ? wasm_i16x8_extend_high_i8x16(x) : wasm_u16x8_extend_high_u8x16(x); }
 
 // Relaxed SIMD multiplies bytes, of which one is below 128.
 #ifdef __wasm_relaxed_simd__
-INLINE bool multiplies_bytes(Weight w) { return !w.is_signed && w.bits < 8; }
+INLINE bool multiplies_bytes(Weight w) { return w.code == UNSIGNED && w.bits < 8; }
 INLINE ivec4 dot_bytes(v128_t x, v128_t code, ivec4 sum) {
   return (ivec4)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(x, code, (v128_t)sum);
 }
@@ -71,6 +83,7 @@ INLINE ivec4 dot_group(Weight w, Bytes code, const signed char *x) {
     return dot_bytes(wasm_v128_load(x + 16), code.half[1], dot_bytes(wasm_v128_load(x), code.half[0], (ivec4)(0)));
   }
   ivec4 sum = (ivec4)(0);
+  UNROLLED
   for (int at = 0; at < 2; at++) {
     sum += (ivec4)wasm_i32x4_dot_i16x8(low_words(w, code.half[at]), wasm_i16x8_load8x8(x + 16 * at));
     sum += (ivec4)wasm_i32x4_dot_i16x8(high_words(w, code.half[at]), wasm_i16x8_load8x8(x + 16 * at + 8));
@@ -83,6 +96,7 @@ enum { VECTOR_ROWS = 4 };
 INLINE void multiply_vector(Weight w, int first, Activations x, float *y, float *scale, float *bias) {
   const int groups = w.columns / GROUP, rows = min(VECTOR_ROWS, w.rows - first);
   vec4 total[VECTOR_ROWS];
+  UNROLLED
   for (int r = 0; r < VECTOR_ROWS; r++) {
     float *const s = scale + r * groups;
     read_groups(w, first + min(r, rows - 1), s, bias);
@@ -101,19 +115,24 @@ INLINE void multiply_vector(Weight w, int first, Activations x, float *y, float 
     total[r].x += rest;
   }
   for (int g = 0; g < groups; g++) {
+    UNROLLED
     for (int r = 0; r < VECTOR_ROWS; r++) {
       const ivec4 sum = dot_group(w, bytes_of(w, first + min(r, rows - 1), g), x.codes + g * GROUP);
       total[r] += to_vec4(sum) * scale[r * groups + g];
     }
   }
   const vec4 result = sums(total[0], total[1], total[2], total[3]);
-  for (int r = 0; r < rows; r++) y[first + r] = result[r];
+  UNROLLED
+  for (int r = 0; r < VECTOR_ROWS; r++) {
+    if (r < rows) y[first + r] = result[r];
+  }
 }
 
 // A row's codes, decoded once for many tokens: bytes where they can be multiplied, else words.
 INLINE void expand_row(Weight w, int row, signed char *codes) {
   for (int g = 0; g < w.columns / GROUP; g++) {
     const Bytes code = bytes_of(w, row, g);
+    UNROLLED
     for (int at = 0; at < 2; at++) {
       if (multiplies_bytes(w)) {
         wasm_v128_store(codes + g * GROUP + 16 * at, code.half[at]);
@@ -138,16 +157,22 @@ INLINE void multiply_tile(
   for (int g = 0; g < groups; g++) {
     ivec4 sum[TILE_ROWS][TILE_TOKENS] = {};
     if (multiplies_bytes(w)) {
+      UNROLLED
       for (int k = g * GROUP; k < (g + 1) * GROUP; k += 16) {
+        UNROLLED
         for (int t = 0; t < TILE_TOKENS; t++) {
+          UNROLLED
           for (int r = 0; r < TILE_ROWS; r++) {
             sum[r][t] = dot_bytes(wasm_v128_load(x[t] + k), wasm_v128_load(codes + r * row_bytes + k), sum[r][t]);
           }
         }
       }
     } else {
+      UNROLLED
       for (int k = g * GROUP; k < (g + 1) * GROUP; k += 8) {
+        UNROLLED
         for (int t = 0; t < TILE_TOKENS; t++) {
+          UNROLLED
           for (int r = 0; r < TILE_ROWS; r++) {
             const v128_t code = wasm_v128_load(codes + r * row_bytes + 2 * k);
             sum[r][t] += (ivec4)wasm_i32x4_dot_i16x8(wasm_i16x8_load8x8(x[t] + k), code);
@@ -156,6 +181,7 @@ INLINE void multiply_tile(
       }
     }
     const vec4 token_scale = at_group(scales, g);
+    UNROLLED
     for (int r = 0; r < TILE_ROWS; r++) {
       const vec4 product = to_vec4(sums(sum[r][0], sum[r][1], sum[r][2], sum[r][3]));
       total[r] += product * (token_scale * scale[r * groups + g]);
@@ -176,6 +202,7 @@ INLINE void multiply_matrix(
   for (int i = 0; i < x.tokens; i += TILE_TOKENS) {
     const signed char *code[TILE_TOKENS];
     const float *scales[TILE_TOKENS], *group_sums[TILE_TOKENS];
+    UNROLLED
     for (int t = 0; t < TILE_TOKENS; t++) {
       const int token = min(i + t, x.tokens - 1);
       code[t] = x.codes + token * w.columns;
@@ -185,9 +212,12 @@ INLINE void multiply_matrix(
     for (int r = 0; r < MATRIX_ROWS; r += TILE_ROWS) {
       vec4 total[TILE_ROWS] = {};
       multiply_tile(w, code, scales, group_sums, codes + r * row_bytes, scale + r * groups, bias + r * groups, total);
-      for (int t = 0; t < min(TILE_TOKENS, x.tokens - i); t++) {
-        for (int at = 0; at < min(TILE_ROWS, w.rows - first - r); at++) {
-          y[(i + t) * w.rows + first + r + at] = total[at][t];
+      UNROLLED
+      for (int t = 0; t < TILE_TOKENS; t++) {
+        UNROLLED
+        for (int at = 0; at < TILE_ROWS; at++) {
+          const int row = first + r + at;
+          if (i + t < x.tokens && row < w.rows) y[(i + t) * w.rows + row] = total[at][t];
         }
       }
     }
@@ -220,5 +250,68 @@ INLINE void quantize_row(const float *x, int columns, int streams, signed char *
     wasm_v128_store(codes + g * GROUP + 16, high);
     scales[g] = top / 127.0f;
     sums[g] = top / 127.0f * sum(added);
+  }
+}
+
+// Four elements from four codes of 16 bits.
+INLINE vec4 real_halves(Weight w, const unsigned short *at) {
+  const uvec4 words = (uvec4)wasm_u32x4_load16x4(at);
+  return w.code == F16 ? halves(words) : (vec4)(words << 16);
+}
+
+// A row's elements: where they lie already, or computed into `room`. `scale` and `bias` have room for the groups.
+INLINE const float *float_row(Weight w, int row, float *room, float *scale, float *bias) {
+  if (w.code == F32) return (const float *)w.codes + row * w.columns;
+  if (w.code == F16 || w.code == BF16) {
+    const unsigned short *from = (const unsigned short *)w.codes + row * w.columns;
+    for (int k = 0; k < w.columns; k += 4) *(vec4 *)(room + k) = real_halves(w, from + k);
+    return room;
+  }
+  read_groups(w, row, scale, bias);
+  for (int g = 0; g < w.columns / GROUP; g++) {
+    Bytes code = bytes_of(w, row, g);
+    if (w.bits == 4) code = paired(code);
+    const float more = w.has_minimum || w.zero ? bias[g] : 0.0f;
+    UNROLLED
+    for (int at = 0; at < 2; at++) {
+      const v128_t words[2] = {low_words(w, code.half[at]), high_words(w, code.half[at])};
+      UNROLLED
+      for (int i = 0; i < 2; i++) {
+        vec4 *to = (vec4 *)(room + g * GROUP + 16 * at + 8 * i);
+        to[0] = to_vec4((ivec4)wasm_i32x4_extend_low_i16x8(words[i])) * scale[g] + more;
+        to[1] = to_vec4((ivec4)wasm_i32x4_extend_high_i16x8(words[i])) * scale[g] + more;
+      }
+    }
+  }
+  return room;
+}
+
+// y[token][row] of float activations, for FLOAT_ROWS rows; `tile` tokens, 1 or 2, are computed at once.
+enum { FLOAT_ROWS = 4 };
+INLINE void multiply_floats(
+    Weight w, int first, const float *x, int tokens, int tile, float *y, float *room, float *scale, float *bias) {
+  const float *row[FLOAT_ROWS];
+  for (int r = 0; r < FLOAT_ROWS; r++) {
+    row[r] = float_row(w, min(first + r, w.rows - 1), room + r * w.columns, scale, bias);
+  }
+  for (int i = 0; i < tokens; i += tile) {
+    vec4 total[2][FLOAT_ROWS] = {};
+    const float *const one = x + i * w.columns, *const other = x + min(i + tile, tokens) * w.columns - w.columns;
+    for (int k = 0; k < w.columns; k += 4) {
+      UNROLLED
+      for (int r = 0; r < FLOAT_ROWS; r++) {
+        const vec4 element = *(const vec4 *)(row[r] + k);
+        total[0][r] += *(const vec4 *)(one + k) * element;
+        if (tile == 2) total[1][r] += *(const vec4 *)(other + k) * element;
+      }
+    }
+    UNROLLED
+    for (int t = 0; t < 2; t++) {
+      const vec4 result = sums(total[t][0], total[t][1], total[t][2], total[t][3]);
+      UNROLLED
+      for (int r = 0; r < FLOAT_ROWS; r++) {
+        if (t < tile && i + t < tokens && first + r < w.rows) y[(i + t) * w.rows + first + r] = result[r];
+      }
+    }
   }
 }

@@ -14,24 +14,29 @@ from ...quantize import BlockFormat, decoder, dequantize, packed_words, sections
 from ...symbolic import Expr, as_int, ceildiv
 from ...target import Target
 from ...tir import MAX, Bitcast, Cast, Index, Literal, Program, ProgramBuilder, Scalar, Select, Unary, less
-from ...wgsl.template import Parameter
-from ..template import CLaunch, CRoutine, template
+from ..template import CLaunch, CParameter, CRoutine, template
 
 GROUP = 32
-VECTOR_ROWS, MATRIX_ROWS = 4, 4
-# What a kernel's arrays take must fit in a thread's stack, see docs/bundle-format.md.
-MOST_COLUMNS = 16384
+VECTOR_ROWS, MATRIX_ROWS, FLOAT_ROWS = 4, 4, 4
+# A kernel's arrays take at most 192 KiB of a thread's stack, which has 256.
+STACK = 192 << 10
+
+
+def is_packed(arguments: Arguments, attributes: Attributes, target: Target) -> bool:
+    """Whether the kernels know the structure of the weight's format, and its rows are not too long."""
+    format: BlockFormat = attributes["format"]
+    codes = format.group == GROUP and (format.bits, format.code) in ((4, "unsigned"), (8, "unsigned"), (8, "signed"))
+    plain = not format.group and format.code in ("f16", "bf16", "f32")
+    columns = attributes["columns"]
+    match arguments:
+        case (Tensor(shape=(_, _), dtype="f32"), Tensor(dtype="u32")):
+            return (codes or plain) and columns % 4 == 0 and 4 * FLOAT_ROWS * columns <= STACK
+    return False
 
 
 def is_quantized(arguments: Arguments, attributes: Attributes, target: Target) -> bool:
-    """Whether the kernels know the structure of the weight's format."""
-    format: BlockFormat = attributes["format"]
-    codes = (format.bits, format.code) in ((4, "unsigned"), (8, "unsigned"), (8, "signed"))
-    fits = codes and format.group == GROUP and attributes["columns"] <= MOST_COLUMNS
-    match arguments:
-        case (Tensor(shape=(_, _), dtype="f32"), Tensor(dtype="u32")):
-            return fits
-    return False
+    """Whether the weight is stored as whole numbers, in groups."""
+    return is_packed(arguments, attributes, target) and attributes["format"].group == GROUP
 
 
 def _multiply(builder: LibraryBuilder, args: tuple[Atom, ...], attributes: Attributes) -> Atom:
@@ -103,17 +108,28 @@ def quantized_program(arguments: Arguments, attributes: Attributes) -> Program:
     return b.finish(b.reduce("y", (n, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k]))
 
 
-def _parameters(attributes: Attributes) -> dict[str, Parameter]:
+def float_program(arguments: Arguments, attributes: Attributes) -> Program:
+    """y[i, o] = sum over k of x[i, k] * w[o, k], of a packed weight."""
+    rows, columns = attributes["rows"], attributes["columns"]
+    n = known(arguments[0], "x")[0]
+    b = ProgramBuilder("float_linear")
+    x = b.input("x", (n, columns), "f32")
+    weight = b.input("weight", (packed_words(attributes["format"], rows, columns),), "u32")
+    w = b.compute("w", (rows, columns), decoder(attributes["format"], rows, columns, weight))
+    return b.finish(b.reduce("y", (n, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k]))
+
+
+def _parameters(attributes: Attributes) -> dict[str, CParameter]:
     format: BlockFormat = attributes["format"]
     rows, columns = attributes["rows"], attributes["columns"]
     return {
         "rows": rows,
         "columns": columns,
         "groups": columns // GROUP,
-        "values": sections(format, rows, columns)[1],
+        "values": sections(format, rows, columns)[-1],
         "bits": format.bits,
         "zero": format.zero,
-        "is_signed": int(format.code == "signed"),
+        "code": format.code.upper(),
         "has_minimum": int(format.has_minimum),
     }
 
@@ -121,6 +137,12 @@ def _parameters(attributes: Attributes) -> dict[str, Parameter]:
 def _launch_quantize(program: Program, attributes: Attributes) -> CLaunch:
     n, columns = program.buffer("x").shape
     return CLaunch({"columns": columns, "streams": int(attributes["streams"])}, n)
+
+
+def _launch_float(program: Program, attributes: Attributes) -> CLaunch:
+    tokens = program.buffer("y").shape[0]
+    sizes = {**_parameters(attributes), "tokens": tokens, "tile": 1 if as_int(tokens) == 1 else 2}
+    return CLaunch(sizes, ceildiv(attributes["rows"], FLOAT_ROWS))
 
 
 def _launch_vector(program: Program, attributes: Attributes) -> CLaunch:
@@ -137,6 +159,7 @@ quantize_activations = CRoutine(
 )
 quantized_vector = CRoutine("quantized_vector", quantized_program, template("quantized_vector"), _launch_vector)
 quantized_matrix = CRoutine("quantized_matrix", quantized_program, template("quantized_matrix"), _launch_matrix)
+float_linear = CRoutine("float_linear", float_program, template("float_linear"), _launch_float)
 
 QUANTIZED_LINEAR = (
     Entry(
@@ -147,3 +170,4 @@ QUANTIZED_LINEAR = (
         operands=((1, dequantize),),
     ),
 )
+FLOAT_LINEAR = (Entry(linear, (float_linear,), is_packed, operands=((1, dequantize),)),)
