@@ -88,7 +88,8 @@ def test_the_program_goes_on_meanwhile_and_stops_answers(site: Path) -> None:
         let seen = 0;
         const read = async () => {
           const options = { prompt: "Hello", ignore_eos: true, signal: stopping.signal };
-          for await (const _ of engine.completions.create({ ...options, stream: true })) if (++seen === 5) stopping.abort();
+          const stream = engine.completions.create({ ...options, stream: true });
+          for await (const _ of stream) if (++seen === 5) stopping.abort();
         };
         const aborted = await codeOf(read());
         const busy = engine.completions.create({ prompt: "Hello", max_tokens: 5 });
