@@ -163,7 +163,7 @@ def take_turns(contenders: Sequence[Contender], threads: int, runs: int) -> None
         for run in range(runs + 1):
             print(f"versus_wasm_peers: {threads_text(threads)}, reload {run} of {runs}", file=sys.stderr)
             for contender, engine in engines:
-                if contender.reloads:
+                if contender.reloads and isinstance(engine, Tab):
                     seconds = engine.reload()
                     if run:
                         contender.side.reloads.setdefault(threads, []).append(seconds)

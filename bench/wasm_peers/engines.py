@@ -53,9 +53,6 @@ class Engine(Protocol):
     def turn(self) -> Turn:
         """Answers once."""
 
-    def reload(self) -> float:
-        """Loads it again, as a page that is reloaded; seconds from there to the first token of the opening."""
-
     def close(self) -> None: ...
 
 
@@ -112,6 +109,7 @@ class Tab:
         return self.task.turn(self._ask("turn", asdict(self.task.prompt), self.task.tokens))
 
     def reload(self) -> float:
+        """Loads page and engine again; seconds from there to the first token after the opening."""
         self._page.reload()
         return float(self._ask("firstToken", *self._engine, asdict(self.task.opening)))
 
@@ -147,9 +145,6 @@ class Native:
         assert self._process.stdin
         print(file=self._process.stdin, flush=True)
         return self.task.turn(self._hear())
-
-    def reload(self) -> float:
-        raise WebrelaxError("llama.cpp has no page")
 
     def close(self) -> None:
         self._process.kill()
