@@ -71,7 +71,10 @@ BindingSet = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """A compiled module. `stages` holds it as it was after each pass, `unplanned` bytes by function without reuse."""
+    """A compiled module. `stages` holds it as it was after each pass, `unplanned` bytes by function without reuse.
+
+    `language` is that of the kernels: "wgsl" or "c".
+    """
 
     module: Module
     kernels: tuple[CompiledKernel, ...]
@@ -81,6 +84,7 @@ class Executable:
     bytecode: VMModule
     stages: Mapping[str, Module]
     unplanned: Mapping[str, int]
+    language: str = "wgsl"
 
     def bytes_of(self, kind: str) -> int:
         """The bytes of all buffers of a kind."""

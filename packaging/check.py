@@ -1,4 +1,4 @@
-"""`webrelax check`: every kernel of a site on this machine's GPU against the NumPy interpreter."""
+"""`webrelax check`: every kernel of a site on this machine's GPU or CPU against the NumPy interpreter."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ..compiler.executable import CompiledKernel
 from ..compiler.ir import Atom, Constant, Function, Module, ProgramCall, all_bindings, calls_program
 from ..compiler.ir.liveness import allocated_outputs
 from ..compiler.symbolic import Opaque, Var, evaluate, walk
-from ..compiler.target import WEBGPU
 from ..compiler.tir import Buffer, Load, Program
-from .engine import gpu_errors
+from .engine import device_of, gpu_errors
 from .reader import Bundle, open_bundle
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ..compiler.native.runner import AnyDevice
 
     Array = np.ndarray[Any, Any]
 
@@ -45,14 +46,12 @@ class Case:
 
 def run(args: argparse.Namespace) -> int:
     """The command; see `webrelax check --help`. Exit code 1 where a kernel differs."""
-    from ..compiler.native.device import default_device
-
-    bundle = open_bundle(args.site, args.model, WEBGPU.name)
+    bundle = open_bundle(args.site, args.model, args.target)
     pattern = args.kernel or "*"
     chosen = [k for k in bundle.program[1] if fnmatch.fnmatch(k.source.name, pattern)]
     if not chosen:
         raise WebrelaxError(f"no kernel's name matches {pattern!r}; `webrelax inspect` lists them")
-    device = default_device().description
+    device = device_of(bundle).description
     if not args.json:
         print(f"{len(chosen)} kernels on {device}, against NumPy; difference relative to the largest result or 1")
     weights = bundle.weights()
@@ -90,12 +89,15 @@ def check_kernel(bundle: Bundle, kernel: CompiledKernel, weights: Mapping[str, A
     program = module.programs[kernel.program]
     function, call = _call_site(module, kernel)
     cases = []
+    device = device_of(bundle)
     seen: set[tuple[int, ...]] = set()
     for env in assignments(function):
         values = tuple(evaluate(e, env) for e in call.sym_args)
         if values not in seen:
             seen.add(values)
-            cases.append(_run_case(program, kernel, call, dict(zip(program.symbols, values, strict=True)), weights))
+            cases.append(
+                _run_case(program, kernel, call, dict(zip(program.symbols, values, strict=True)), weights, device)
+            )
     return cases
 
 
@@ -135,7 +137,12 @@ def assignments(function: Function) -> Iterator[dict[Var, int]]:
 
 
 def _run_case(
-    program: Program, kernel: CompiledKernel, call: ProgramCall, symbols: dict[Var, int], weights: Mapping[str, Array]
+    program: Program,
+    kernel: CompiledKernel,
+    call: ProgramCall,
+    symbols: dict[Var, int],
+    weights: Mapping[str, Array],
+    device: AnyDevice,
 ) -> Case:
     import numpy as np
 
@@ -161,7 +168,7 @@ def _run_case(
         table[slot] = symbols[symbol]
     grid = [evaluate(g, symbols) for g in kernel.grid]
     with gpu_errors():
-        results = run_kernel(kernel.source, grid, arrays, table)
+        results = run_kernel(kernel.source, grid, arrays, table, device)
     sources = dict(program.in_place)
     names = [b.name for b in program.inputs]
     kept = [at for at in range(len(inputs) + len(outputs)) if at not in dropped]
@@ -198,6 +205,9 @@ def _input(
     if buffer.dtype == "f32":
         values: Array = rng.standard_normal(shape).astype(np.float32)
         return values
+    if buffer.dtype == "u32":
+        words: Array = rng.integers(0, 1 << 32, shape, dtype=np.uint32)
+        return words
     bound = _index_bound(program, buffer.name, symbols)
     if any(not stage.is_pointwise for stage in program.stages):
         return (np.arange(int(np.prod(shape)), dtype=np.int32) % bound).reshape(shape)

@@ -29,7 +29,7 @@ Compile a language model ahead of time into a folder of static files that runs i
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 # What a missing package belongs to.
-_EXTRAS = {"wgpu": "native", "tokenizers": "native", "huggingface_hub": "hub"}
+_EXTRAS = {"wgpu": "native", "wasmtime": "native", "tokenizers": "native", "huggingface_hub": "hub"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -179,15 +179,16 @@ def _add_serve(commands: _Commands) -> None:
 
 
 def _add_check(commands: _Commands) -> None:
-    check = _command(commands, "check", "compare every kernel of a site with NumPy, on this machine's GPU")
+    check = _command(commands, "check", "compare every kernel of a site with NumPy, on this machine's GPU or CPU")
     _add_site(check)
     _add_model(check)
+    _add_target(check)
     check.add_argument("--kernel", metavar="PATTERN", help="only kernels whose name matches, such as '*matmul*'")
     _add_json(check)
 
 
 def _add_generate(commands: _Commands) -> None:
-    generate = _command(commands, "generate", "continue a prompt with a site's model, on this machine's GPU")
+    generate = _command(commands, "generate", "continue a prompt with a site's model, on this machine's GPU or CPU")
     _add_site(generate)
     generate.add_argument("prompt", type=_text, metavar="PROMPT", help="what to say to the model")
     generate.add_argument(
@@ -214,10 +215,9 @@ def _add_generate(commands: _Commands) -> None:
         metavar="K",
         help="with --json: give the K highest logits at the prompt's last position",
     )
-    generate.add_argument(
-        "--interpreter", action="store_true", help="run on the NumPy interpreter, not on the GPU (slow)"
-    )
+    generate.add_argument("--interpreter", action="store_true", help="run on the NumPy interpreter (slow)")
     _add_model(generate)
+    _add_target(generate)
     _add_json(generate)
 
 
@@ -273,7 +273,7 @@ def _add_model(command: argparse.ArgumentParser) -> None:
 
 def _add_target(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--target", choices=("webgpu", "wasm"), help="which of the site's targets (default: webgpu where it has it)"
+        "--target", choices=("webgpu", "wasm"), help="which of the site's targets (default: the first that it has)"
     )
 
 

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..compiler.errors import WebrelaxError
 from ..compiler.executable import EntryPoint
+from ..compiler.target import WEBGPU
 from .reader import Bundle
 from .sampling import Sampling, sample
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ..compiler.native.runner import AnyDevice
 
     Array = np.ndarray[Any, Any]
 
@@ -32,8 +35,21 @@ class Backend(Protocol):
     def call(self, name: str, inputs: Mapping[str, Any]) -> Mapping[str, Any]: ...
 
 
-class GpuBackend:
-    """The model on this machine's GPU. Raises WebrelaxError where the GPU fails."""
+def device_of(bundle: Bundle) -> AnyDevice:
+    """What runs a bundle's kernels here: the GPU that tools share, or the CPU with the bundle's module.
+
+    Raises WebrelaxError where there is none.
+    """
+    from ..compiler.native.cpu import CpuDevice
+    from ..compiler.native.device import default_device
+
+    if bundle.target == WEBGPU.name:
+        return default_device()
+    return CpuDevice(bundle.file(bundle.manifest["profiles"][bundle.profile]["kernels"]), bundle.kernels)
+
+
+class NativeBackend:
+    """The model on this machine's GPU or CPU, as the bundle's target is. Raises WebrelaxError where that fails."""
 
     def __init__(self, bundle: Bundle) -> None:
         from ..compiler.native.runner import Runner
@@ -46,6 +62,7 @@ class GpuBackend:
                 bundle.functions,
                 bundle.bytecode,
                 bundle.weights(),
+                device_of(bundle),
             )
         self.description = self._runner.description
 

@@ -8,8 +8,7 @@ import sys
 from typing import Any
 
 from ..compiler.errors import WebrelaxError
-from ..compiler.target import WEBGPU
-from .engine import Backend, Engine, GpuBackend, InterpreterBackend, Stats, check_prompt
+from .engine import Backend, Engine, InterpreterBackend, NativeBackend, Stats, check_prompt, device_of
 from .reader import Bundle, open_bundle
 from .sampling import Sampling
 from .text import Text
@@ -17,11 +16,11 @@ from .text import Text
 
 def run(args: argparse.Namespace) -> int:
     """The command; see `webrelax generate --help`."""
-    bundle = open_bundle(args.site, args.model, None if args.interpreter else WEBGPU.name)
+    bundle = open_bundle(args.site, args.model, args.target)
     text = Text(bundle)
     prompt = text.encode(args.prompt) if args.raw else text.encode_chat([{"role": "user", "content": args.prompt}])
     check_prompt(prompt, bundle.manifest["model"]["context"])
-    backend = InterpreterBackend(bundle) if args.interpreter else _gpu(bundle)
+    backend = InterpreterBackend(bundle) if args.interpreter else _native(bundle)
     engine = Engine(bundle, backend)
     sampling = _sampling(args, text.defaults)
     stats = Stats()
@@ -42,14 +41,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _gpu(bundle: Bundle) -> Backend:
-    from ..compiler.native.device import default_device
-
+def _native(bundle: Bundle) -> Backend:
     try:
-        default_device()
+        device_of(bundle)
     except WebrelaxError as error:
         raise WebrelaxError(f"{error}; or use --interpreter, which is slow") from error
-    return GpuBackend(bundle)
+    return NativeBackend(bundle)
 
 
 def top_logits(logits: Any, count: int) -> list[list[float]]:

@@ -47,4 +47,5 @@ def generate(
         vm,
         dict(stages),
         dict(unplanned),
+        target.language,
     )

@@ -138,11 +138,11 @@ def run_kernel(
     grid: Sequence[int],
     arrays: Sequence[Array],
     table: Sequence[int] = (),
-    device: Device | None = None,
+    device: Any = None,
 ) -> list[Array]:
     """Runs a kernel once on copies of the arrays, one for each binding, and returns them as they are afterwards.
 
-    `table` are the values of the symbol table's slots, from slot 0 on.
+    `table` are the values of the symbol table's slots, from slot 0 on; `device` has the interface of `Device`.
     """
     import numpy as np
 

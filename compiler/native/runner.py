@@ -1,14 +1,15 @@
-"""Runs an executable's functions on a wgpu device, as the page does: one VM call a step, its commands to the device."""
+"""Runs an executable's functions on a device, as the page does: one VM call a step, its commands to the device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ..executable import Argument, BindingSet, DeviceBuffer, EntryPoint, Executable
 from ..source import KernelSource
 from ..vm import Command, Machine, Suspended, VMModule
+from .cpu import CpuDevice, compiled_device
 from .device import Copy, Device, Dispatch, Pipeline, default_device
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+AnyDevice: TypeAlias = Device | CpuDevice
 ROW_ALIGNMENT = 256
 Commands = Sequence[tuple[int, ...]]
 
@@ -42,10 +44,10 @@ class Runner:
         functions: Mapping[str, EntryPoint],
         bytecode: VMModule,
         weights: Mapping[str, Array],
-        device: Device | None = None,
+        device: AnyDevice | None = None,
         replay: bool = True,
     ) -> None:
-        self.device = device or default_device()
+        self.device: Any = device or default_device()
         self.functions, self.sets, self.specs = functions, binding_sets, buffers
         self.machine = Machine(bytecode)
         self.row_bytes = -(-bytecode.row_slots * 4 // ROW_ALIGNMENT) * ROW_ALIGNMENT
@@ -68,10 +70,15 @@ class Runner:
         executable: Executable,
         weights: Mapping[str, Array] | None = None,
         replay: bool = True,
-        device: Device | None = None,
+        device: AnyDevice | None = None,
     ) -> Self:
-        """A runner of what `compile` gave. `weights` are by name, as the module has them."""
+        """A runner of what `compile` gave. `weights` are by name, as the module has them.
+
+        Without a device, kernels in C are compiled for the CPU, and others are for the device that tools share.
+        """
         kernels = [kernel.source for kernel in executable.kernels]
+        if device is None and executable.language == "c":
+            device = compiled_device(kernels)
         parts = (executable.binding_sets, executable.buffers, executable.functions, executable.bytecode)
         return cls(kernels, *parts, weights or {}, device, replay)
 

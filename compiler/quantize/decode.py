@@ -23,25 +23,33 @@ def decoder(format: BlockFormat, rows: int, columns: int, words: Handle) -> Call
     """The element (row, column) of a packed weight, as an expression."""
 
     def element(r: Expr, k: Expr) -> Scalar:
-        value = _code(format, words, r * columns + k)
+        value = code_at(format, words, r * columns + k, format.zero)
         if not format.group:
             return value
-        group = r * (columns // format.group) + k // format.group
-        start = sections(format, rows, columns)[1]
-        if format.has_minimum:
-            pair = words[start + group]
-            return value * half(pair) + half(pair >> 16)
-        return value * half(words[start + group // 2] >> _u32(group % 2 * 16))
+        scale, minimum = group_values(format, rows, columns, words, r, k // format.group)
+        return value * scale if minimum is None else value * scale + minimum
 
     return element
+
+
+def group_values(
+    format: BlockFormat, rows: int, columns: int, words: Handle, row: Expr, group: Expr
+) -> tuple[Scalar, Scalar | None]:
+    """The scale and the minimum, if there is one, of a group of a row."""
+    at = row * (columns // format.group) + group
+    start = sections(format, rows, columns)[1]
+    if format.has_minimum:
+        pair = words[start + at]
+        return half(pair), half(pair >> 16)
+    return half(words[start + at // 2] >> _u32(at % 2 * 16)), None
 
 
 def _u32(expr: Expr) -> Scalar:
     return as_scalar(expr, "u32")
 
 
-def _code(format: BlockFormat, words: Handle, at: Expr) -> Scalar:
-    """The code of the element with this flat number, less its zero point, as f32."""
+def code_at(format: BlockFormat, words: Handle, at: Expr, zero: int) -> Scalar:
+    """The code of the element with this flat number, less `zero`, as f32."""
     word = words[at // format.codes_per_word]
     shift = at % format.codes_per_word * format.bits
     if format.code == "f32":
@@ -52,9 +60,9 @@ def _code(format: BlockFormat, words: Handle, at: Expr) -> Scalar:
         return half(word >> _u32(shift))
     if format.code == "signed":
         top = Bitcast("i32", word << _u32(32 - format.bits - shift))
-        return Cast("f32", (top >> (32 - format.bits)) - format.zero if format.zero else top >> (32 - format.bits))
+        return Cast("f32", (top >> (32 - format.bits)) - zero if zero else top >> (32 - format.bits))
     code = Bitcast("i32", (word >> _u32(shift)) & ((1 << format.bits) - 1))
-    return Cast("f32", code - format.zero if format.zero else code)
+    return Cast("f32", code - zero if zero else code)
 
 
 def _deduce(arguments: tuple[Annotation, ...], attributes: Mapping[str, Any]) -> Annotation:

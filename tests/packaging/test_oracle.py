@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webrelax.packaging.engine import Backend, Engine, GpuBackend, InterpreterBackend, Stats
+from webrelax.packaging.engine import Backend, Engine, InterpreterBackend, NativeBackend, Stats
 from webrelax.packaging.reader import Bundle, open_bundle
 from webrelax.packaging.sampling import Sampling
 from webrelax.packaging.text import Text
 
 TOLERANCE = 0.02
-BACKENDS: dict[str, Callable[[Bundle], Backend]] = {"interpreter": InterpreterBackend, "gpu": GpuBackend}
+BACKENDS: dict[str, Callable[[Bundle], Backend]] = {"interpreter": InterpreterBackend, "gpu": NativeBackend}
 
 
 @pytest.fixture(scope="module")

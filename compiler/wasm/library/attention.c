@@ -5,6 +5,7 @@ enum { KEYS = 64, QUERIES = 2 };
 
 typedef struct {
   int heads, kv_heads, size, capacity;  // of the caches: [sequences, capacity, kv_heads, size]
+  int length;                           // keys that there are
   int window;                           // 0: all keys up to the query's own
   float scale, softcap, masked, tiny;   // softcap 0: none
 } Attention;
@@ -88,7 +89,7 @@ INLINE void attend(
     last = max(last, position[m]);
   }
   first = a.window && first >= a.window ? (first - a.window + 1) : 0;
-  last = min(last, a.capacity - 1);
+  last = min(last, a.length - 1);
   float top[count], total[count];
   for (int m = 0; m < count; m++) top[m] = a.masked, total[m] = 0.0f;
   for (int at = 0; at < count * a.size; at++) mixed[at] = 0.0f;

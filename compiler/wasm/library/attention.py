@@ -45,6 +45,7 @@ def _launch(program: Program, attributes: Attributes) -> CLaunch:
             "kv_heads": kv_heads,
             "size": size,
             "capacity": capacity,
+            "length": program.buffer("scores").shape[2],
             "window": rule.window,
             "scale": rule.scale,
             "softcap": rule.softcap,

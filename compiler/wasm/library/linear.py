@@ -10,7 +10,7 @@ from ...ir import Atom, Tensor
 from ...ops import linear
 from ...ops.arguments import known
 from ...passes.dispatch_library import Arguments, Attributes, Entry, LibraryBuilder
-from ...quantize import BlockFormat, decoder, dequantize, packed_words, sections
+from ...quantize import BlockFormat, code_at, decoder, dequantize, group_values, packed_words, sections
 from ...symbolic import Expr, as_int, ceildiv
 from ...target import Target
 from ...tir import MAX, Bitcast, Cast, Index, Literal, Program, ProgramBuilder, Scalar, Select, Unary, less
@@ -86,8 +86,8 @@ def quantize_program(arguments: Arguments, attributes: Attributes) -> Program:
 def quantized_program(arguments: Arguments, attributes: Attributes) -> Program:
     """y[i, o] = sum over k of x[i, k] * w[o, k], of activations as `quantize_program` gives them and a packed weight.
 
-    The sums of the groups are for the kernel: an element of the weight is code * scale + bias, so that a group's sum of
-    products is that of the codes times both scales, and the bias times the sum.
+    An element of the weight is code * scale + bias, with the scale and the bias of its group: so a group's part of y is
+    the sum of products of codes times both scales, and the bias times the group's sum.
     """
     format, rows, columns = attributes["format"], attributes["rows"], attributes["columns"]
     n = known(arguments[0], "codes")[0]
@@ -95,7 +95,7 @@ def quantized_program(arguments: Arguments, attributes: Attributes) -> Program:
     b = ProgramBuilder("quantized_linear")
     codes = b.input("codes", (n, columns // 4), "u32")
     scales = b.input("scales", groups, "f32")
-    b.input("sums", groups, "f32")
+    sums = b.input("sums", groups, "f32")
     weight = b.input("weight", (packed_words(format, rows, columns),), "u32")
 
     def activation(i: Expr, k: Expr) -> Scalar:
@@ -103,9 +103,22 @@ def quantized_program(arguments: Arguments, attributes: Attributes) -> Program:
         byte = codes[i, place // 4] << Cast("u32", Index(24 - place % 4 * 8))
         return Cast("f32", Bitcast("i32", byte) >> 24) * scales[i, k // GROUP]
 
-    x = b.compute("x", (n, columns), activation)
-    w = b.compute("w", (rows, columns), decoder(format, rows, columns, weight))
-    return b.finish(b.reduce("y", (n, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k]))
+    def scaled(o: Expr, k: Expr) -> Scalar:
+        scale, _ = group_values(format, rows, columns, weight, o, k // GROUP)
+        return code_at(format, weight, o * columns + k, 0) * scale
+
+    def bias(o: Expr, g: Expr) -> Scalar:
+        scale, minimum = group_values(format, rows, columns, weight, o, g)
+        less_zero = scale * float(-format.zero)
+        return less_zero if minimum is None else minimum + less_zero
+
+    x, w = b.compute("x", (n, columns), activation), b.compute("w", (rows, columns), scaled)
+    if not (format.has_minimum or format.zero):
+        return b.finish(b.reduce("y", (n, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k]))
+    products = b.reduce("products", (n, rows), (columns,), lambda i, o, k: x[i, k] * w[o, k])
+    biases = b.compute("bias", (rows, columns // GROUP), bias)
+    rest = b.reduce("rest", (n, rows), groups[1:], lambda i, o, g: sums[i, g] * biases[o, g])
+    return b.finish(b.compute("y", (n, rows), lambda i, o: products[i, o] + rest[i, o]))
 
 
 def float_program(arguments: Arguments, attributes: Attributes) -> Program:
