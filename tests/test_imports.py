@@ -38,7 +38,7 @@ NEEDS_PACKAGES = {
     "compiler/*/interpreter*": {"numpy"},
     "compiler/quantize/*": {"numpy"},
     "compiler/frontend/gguf*": {"numpy"},
-    "compiler/native/*": {"numpy", "tokenizers", "wgpu"},
+    "compiler/native/*": {"numpy", "tokenizers", "wasmtime", "wgpu"},
 }
 ALWAYS_THERE = sys.stdlib_module_names | {"jinja2"}
 

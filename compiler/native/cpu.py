@@ -34,11 +34,13 @@ class CpuBuffer:
 class CpuDevice:
     """One instance of a module of kernels, and its memory of at most 4 GiB.
 
-    `parts` is the number of runs that each dispatch's workgroups are split into, one after the other here. Raises
-    WebrelaxError where the module cannot be used.
+    `parts` is the number of runs that each dispatch's workgroups are split into, as threads would; here one runs after
+    the other. Raises WebrelaxError where the module cannot be used.
     """
 
-    def __init__(self, module: bytes, kernels: Sequence[KernelSource], parts: int = 1) -> None:
+    parts = 1
+
+    def __init__(self, module: bytes, kernels: Sequence[KernelSource]) -> None:
         wasmtime = _wasmtime()
         engine = wasmtime.Engine()
         self._store = wasmtime.Store(engine)
@@ -51,7 +53,6 @@ class CpuDevice:
             raise WebrelaxError(f"the module of kernels cannot be used ({error}): build the site again") from error
         self._exports = instance.exports(self._store)
         self._numbers = {kernel: at for at, kernel in enumerate(kernels)}
-        self._parts = parts
         self._end = int(self._exports["__heap_base"].value(self._store))
         stack = self.buffer(_STACK)
         self._exports["__stack_pointer"].set_value(self._store, stack.address + _STACK)
@@ -103,7 +104,7 @@ class CpuDevice:
                 continue
             kernel, (bindings, table), (x, y, z), row = step
             count = x * y * z
-            cuts = [count * part // self._parts for part in range(self._parts + 1)]
+            cuts = [count * part // self.parts for part in range(self.parts + 1)]
             for first, last in pairwise(cuts):
                 kernel(self._store, bindings, table + row, x, y, first, last)
 
@@ -111,14 +112,14 @@ class CpuDevice:
         return ctypes.addressof(self._memory.data_ptr(self._store).contents)
 
 
-def compiled_device(kernels: Sequence[KernelSource], relaxed: bool = False, parts: int = 1) -> CpuDevice:
+def compiled_device(kernels: Sequence[KernelSource], relaxed: bool = False) -> CpuDevice:
     """A device for these kernels, whose module is compiled now. Raises WebrelaxError where no compiler can."""
     from ..wasm import build_module, build_relaxed_module, module_source
 
     module = (build_relaxed_module if relaxed else build_module)(module_source(kernels))
     if module is None:
         raise WebrelaxError("no compiler here knows relaxed SIMD: install clang and lld 18 or newer, or Emscripten")
-    return CpuDevice(module, kernels, parts)
+    return CpuDevice(module, kernels)
 
 
 def _wasmtime() -> Any:

@@ -8,32 +8,33 @@ import numpy as np
 import pytest
 
 from webrelax.compiler.ir import CallTIR, Module, Name, ShapeValue, all_bindings
+from webrelax.compiler.native.cpu import CpuDevice, compiled_device
 from webrelax.compiler.pipeline import lower, passes
 from webrelax.compiler.schedule import schedule
+from webrelax.compiler.source import KernelSource
 from webrelax.compiler.symbolic import evaluate
 from webrelax.compiler.target import WASM
-from webrelax.compiler.wasm import build_module, emit, module_source
+from webrelax.compiler.wasm import emit
 
 from ..ops.cases import CASES, M, N
-from .machine import WasmModule, check_call, slots_of
+from .machine import check_call, slots_of
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """The modules by the operator's name, and the number of each program's kernel."""
+    """The modules by the operator's name, and each program's kernel."""
 
     modules: dict[str, Module]
-    numbers: dict[tuple[str, str], int]
-    wasm: WasmModule
+    kernels: dict[tuple[str, str], KernelSource]
+    device: CpuDevice
 
 
 @pytest.fixture(scope="module")
 def compiled() -> Compiled:
     modules = {name: dict(lower(case.module, WASM, passes(())))["lower_shapes"] for name, case in CASES.items()}
     programs = {(name, p.name): p for name, module in modules.items() for p in module.programs.values()}
-    texts = [emit(schedule(program, WASM), slots_of(program)) for program in programs.values()]
-    numbers = {key: at for at, key in enumerate(programs)}
-    return Compiled(modules, numbers, WasmModule(build_module(module_source(texts))))
+    kernels = {key: emit(schedule(program, WASM), slots_of(program)) for key, program in programs.items()}
+    return Compiled(modules, kernels, compiled_device(list(kernels.values())))
 
 
 # What is computed from values that only a run tells has no fixed inputs: its programs are those of the others.
@@ -57,8 +58,8 @@ def test_operator(name: str, compiled: Compiled) -> None:
             inputs = [values[a.name] for a in call.args if isinstance(a, Name)]
             assert not any(isinstance(a, ShapeValue) for a in call.args)
             symbols = {s: evaluate(e, {N: n, M: m}) for s, e in zip(program.symbols, call.sym_args, strict=True)}
-            number = compiled.numbers[name, program.name]
-            outputs = check_call(compiled.wasm, number, program, inputs, symbols, 2e-5)
+            kernel = compiled.kernels[name, program.name]
+            outputs = check_call(compiled.device, kernel, program, inputs, symbols, 2e-5)
             values[binding.name.name] = outputs[0] if len(outputs) == 1 else tuple(outputs)
         assert isinstance(function.body.result, Name)
         result = np.asarray(values[function.body.result.name])
