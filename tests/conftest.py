@@ -38,3 +38,13 @@ def smollm2_site(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -
     site = tmp_path_factory.mktemp("smollm2") / "site"
     assert main(["build", str(smollm2_path), "-o", str(site)]) == 0
     return site
+
+
+@pytest.fixture(scope="session")
+def smollm2_exact_site(smollm2_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 for the CPU alone, without codes of 8 bits in the place of activations."""
+    from webrelax.packaging.cli import main
+
+    site = tmp_path_factory.mktemp("smollm2-exact") / "site"
+    assert main(["build", str(smollm2_path), "-o", str(site), "--targets", "wasm", "--exact"]) == 0
+    return site
