@@ -57,6 +57,7 @@ export class CPU {
 export class CPUBackend {
   #resolver;
   #entries = new Int32Array(1024 * ENTRY_WORDS);
+  #result = new Uint8Array();
 
   /**
    * @param {CPU} cpu
@@ -124,11 +125,11 @@ export class CPUBackend {
     }
   }
 
-  /** @param {Range} range @returns {ArrayBuffer} a copy, never shared */
+  /** @param {Range} range @returns {ArrayBuffer} a copy, never shared; the next one of that size takes its place */
   #read({ buffer, offset, bytes }) {
     const address = this.#resolver.place(buffer, offset, bytes);
-    const copy = new Uint8Array(bytes);
-    copy.set(this.machine.bytes.subarray(address, address + bytes));
-    return copy.buffer;
+    if (this.#result.length !== bytes) this.#result = new Uint8Array(bytes);
+    this.#result.set(this.machine.bytes.subarray(address, address + bytes));
+    return this.#result.buffer;
   }
 }

@@ -3,7 +3,7 @@ import { forTarget } from "./manifest.js";
 import { Loader } from "./loader.js";
 import { loadEngine } from "./load.js";
 import { ProgressReport } from "./progress.js";
-import { plain } from "./remote_engine.js";
+import { AHEAD, plain } from "./remote_engine.js";
 import { wasmDriver } from "./wasm_target.js";
 
 /**
@@ -13,9 +13,6 @@ import { wasmDriver } from "./wasm_target.js";
  * @typedef {import("./remote_engine.js").LoadOptions} LoadOptions
  * @typedef {{startWorker: import("./pool.js").StartWorker, fetch: import("./loader.js").Fetch}} Host
  */
-
-/** Pieces that may be on their way before the first of them was used: enough to hide the way, few to be computed in vain. */
-const AHEAD = 4;
 
 /** @param {Port} port to the engine's owner @param {Host} host what differs between a browser and Node */
 export function serveEngine(port, host) {
@@ -49,7 +46,7 @@ class Server {
       this.#engine?.reset();
     } else {
       if (order.type === "stop") this.#stop.abort();
-      this.#credit++;
+      this.#credit += AHEAD / 2;
       this.#goOn();
     }
   }

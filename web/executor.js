@@ -45,7 +45,7 @@ export class Executor {
    * @param {Variables} variables
    * @param {Record<string, Int32Array>} inputs data of the arguments that have memory
    * @param {string | null} [result] the result to read back
-   * @returns {Promise<Values | null>} that result; resolves once it is on the host
+   * @returns {Promise<Values | null>} that result, valid until the next call; resolves once it is on the host
    */
   async run(name, variables, inputs, result = null) {
     this.backend.check();

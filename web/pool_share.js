@@ -70,7 +70,7 @@ export class Share {
       if (words[FINISHED] === FAILED) throw new Error("a thread of the pool failed");
     } finally {
       Atomics.store(words, OPEN, 0);
-      this.#until(ACTIVE, (active) => active === 0);
+      this.#untilIdle();
     }
   }
 
@@ -92,13 +92,24 @@ export class Share {
     const { entries } = this;
     const count = words[COUNT];
     try {
-      for (let index = 0; index < count; index++) {
+      for (let index = 0, next; index < count; index = next) {
+        const groups = entries[index * ENTRY_WORDS + GROUPS];
+        next = groups === 1 ? this.#endOfRun(index, count) : index + 1;
         if (Atomics.load(words, FINISHED) > index) continue;
-        const at = index * ENTRY_WORDS;
-        const groups = entries[at + GROUPS];
-        const done = this.#runShare(index, at, groups);
-        if (done > 0 && Atomics.add(words, DONE + index, done) + done === groups) this.#finish(index + 1);
-        else this.#until(FINISHED, (finished) => finished > index);
+        if (groups === 1) {
+          if (Atomics.compareExchange(words, CLAIMED + index, 0, 1) === 0) {
+            for (let each = index; each < next; each++) runEntry(this.machine, entries, each * ENTRY_WORDS, 0, 1);
+            this.#finish(next);
+            continue;
+          }
+        } else {
+          const done = this.#runShare(index, groups);
+          if (done > 0 && Atomics.add(words, DONE + index, done) + done === groups) {
+            this.#finish(next);
+            continue;
+          }
+        }
+        this.#untilFinished(index);
       }
     } catch (error) {
       this.#finish(FAILED);
@@ -106,9 +117,17 @@ export class Share {
     }
   }
 
-  /** @param {number} index @param {number} at @param {number} groups @returns {number} how many of them it ran */
-  #runShare(index, at, groups) {
+  /** Commands of one workgroup in a row are one thread's: nothing is to be shared. @param {number} index @param {number} count */
+  #endOfRun(index, count) {
+    let end = index + 1;
+    while (end < count && this.entries[end * ENTRY_WORDS + GROUPS] === 1) end++;
+    return end;
+  }
+
+  /** @param {number} index @param {number} groups @returns {number} how many of them it ran */
+  #runShare(index, groups) {
     const words = this.#words;
+    const at = index * ENTRY_WORDS;
     let done = 0;
     for (let first = Atomics.load(words, CLAIMED + index); first < groups; ) {
       const last = first + Math.ceil((groups - first) / (2 * this.threads));
@@ -131,19 +150,25 @@ export class Share {
     if (Atomics.load(this.#words, SLEEPERS) > 0) Atomics.notify(this.#words, FINISHED);
   }
 
-  /**
-   * Waits for a word, first awake and then asleep.
-   * @param {number} word
-   * @param {(value: number) => boolean} holds
-   */
-  #until(word, holds) {
+  /** Waits until more than `index` entries are finished. @param {number} index */
+  #untilFinished(index) {
     const words = this.#words;
     for (let spin = 0; spin < SPINS; spin++) {
-      if (holds(Atomics.load(words, word))) return;
+      if (Atomics.load(words, FINISHED) > index) return;
       pause();
     }
     Atomics.add(words, SLEEPERS, 1);
-    for (let value; !holds((value = Atomics.load(words, word))); ) Atomics.wait(words, word, value);
+    for (let value; (value = Atomics.load(words, FINISHED)) <= index; ) Atomics.wait(words, FINISHED, value);
     Atomics.sub(words, SLEEPERS, 1);
+  }
+
+  /** Waits until no worker is in the step. */
+  #untilIdle() {
+    const words = this.#words;
+    for (let spin = 0; spin < SPINS; spin++) {
+      if (Atomics.load(words, ACTIVE) === 0) return;
+      pause();
+    }
+    for (let value; (value = Atomics.load(words, ACTIVE)) !== 0; ) Atomics.wait(words, ACTIVE, value);
   }
 }

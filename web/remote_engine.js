@@ -16,11 +16,14 @@ import { aborted } from "./load.js";
  * @typedef {import("./pool.js").WorkerLike} WorkerLike
  * @typedef {{bundle: Bundle, folder: string, profile: string | null, threads: number}} LoadOptions
  * @typedef {{type: "load", options: LoadOptions} | {type: "generate", input: Input, request: Omit<Request, "signal">}
- *   | {type: "more" | "stop" | "reset"}} Order to the worker; "more" for each piece that was used
+ *   | {type: "more" | "stop" | "reset"}} Order to the worker; "more" once AHEAD / 2 more pieces were used
  * @typedef {{code: import("./errors.js").ErrorCode | null, message: string}} PlainError
  * @typedef {{type: "progress", progress: Progress} | {type: "ready", info: EngineInfo} | {type: "piece", piece: Piece}
  *   | {type: "done", outcome: Outcome} | {type: "error" | "failed", error: PlainError}} Report from the worker
  */
+
+/** Pieces that may be on their way before the first of them was used: enough to hide the way, few to compute in vain. */
+export const AHEAD = 8;
 
 /**
  * @param {LoadOptions} options
@@ -184,7 +187,7 @@ export class RemoteEngine {
     signal?.addEventListener("abort", stop);
     try {
       link.post({ type: "generate", input, request });
-      for (;;) {
+      for (let used = 1; ; used++) {
         const report = await link.next().catch((error) => {
           ended = true;
           throw error;
@@ -196,7 +199,7 @@ export class RemoteEngine {
         throwIfAborted(signal); // what had come before it fired is not wanted any more
         if (report.type !== "piece") continue;
         yield report.piece;
-        link.post({ type: "more" });
+        if (used % (AHEAD / 2) === 0) link.post({ type: "more" });
       }
     } finally {
       signal?.removeEventListener("abort", stop);
