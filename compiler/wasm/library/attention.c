@@ -1,12 +1,13 @@
 // Attention of a few queries that share a key head, over keys in blocks, with running maxima and sums (arXiv 1805.02867).
 
-// Keys of a block, and queries that are computed at once.
+// Keys of a block, and the most queries that are computed at once.
 enum { KEYS = 64, QUERIES = 2 };
 
 typedef struct {
   int heads, kv_heads, size, capacity;  // of the caches: [sequences, capacity, kv_heads, size]
   int length;                           // keys that there are
   int window;                           // 0: all keys up to the query's own
+  int queries;                          // that are computed at once: 1, or 2 where there are more
   float scale, softcap, masked, tiny;   // softcap 0: none
 } Attention;
 
@@ -20,42 +21,42 @@ INLINE vec4 score(Attention a, vec4 dots, int key, int position) {
   return select((vec4)(a.masked), result, seen);
 }
 
-// Dot products of QUERIES queries with 4 keys.
-INLINE void dots_of(int size, const float *const query[QUERIES], const float *const key[4], vec4 dots[QUERIES]) {
+// Dot products of the queries with 4 keys.
+INLINE void dots_of(Attention a, const float *const query[QUERIES], const float *const key[4], vec4 dots[QUERIES]) {
   vec4 sum[QUERIES][4] = {};
-  for (int d = 0; d < size; d += 4) {
+  for (int d = 0; d < a.size; d += 4) {
     UNROLLED
     for (int k = 0; k < 4; k++) {
       UNROLLED
-      for (int m = 0; m < QUERIES; m++) sum[m][k] += *(const vec4 *)(query[m] + d) * *(const vec4 *)(key[k] + d);
+      for (int m = 0; m < a.queries; m++) sum[m][k] += *(const vec4 *)(query[m] + d) * *(const vec4 *)(key[k] + d);
     }
   }
   UNROLLED
-  for (int m = 0; m < QUERIES; m++) dots[m] = sums(sum[m][0], sum[m][1], sum[m][2], sum[m][3]);
+  for (int m = 0; m < a.queries; m++) dots[m] = sums(sum[m][0], sum[m][1], sum[m][2], sum[m][3]);
 }
 
 // mixed[m] += weights[m] times the values of `count` keys, in slices of `vectors` vectors.
 INLINE void mix(
-    int size, int vectors, const float *values, int stride, int count, const float (*weights)[KEYS], float *mixed) {
-  for (int d = 0; d < size; d += 4 * vectors) {
+    Attention a, int vectors, const float *values, int stride, int count, const float (*weights)[KEYS], float *mixed) {
+  for (int d = 0; d < a.size; d += 4 * vectors) {
     vec4 sum[QUERIES][4];
     UNROLLED
-    for (int m = 0; m < QUERIES; m++) {
+    for (int m = 0; m < a.queries; m++) {
       UNROLLED
-      for (int v = 0; v < vectors; v++) sum[m][v] = *(const vec4 *)(mixed + m * size + d + 4 * v);
+      for (int v = 0; v < vectors; v++) sum[m][v] = *(const vec4 *)(mixed + m * a.size + d + 4 * v);
     }
     for (int key = 0; key < count; key++) {
       UNROLLED
       for (int v = 0; v < vectors; v++) {
         const vec4 value = *(const vec4 *)(values + key * stride + d + 4 * v);
         UNROLLED
-        for (int m = 0; m < QUERIES; m++) sum[m][v] += value * weights[m][key];
+        for (int m = 0; m < a.queries; m++) sum[m][v] += value * weights[m][key];
       }
     }
     UNROLLED
-    for (int m = 0; m < QUERIES; m++) {
+    for (int m = 0; m < a.queries; m++) {
       UNROLLED
-      for (int v = 0; v < vectors; v++) *(vec4 *)(mixed + m * size + d + 4 * v) = sum[m][v];
+      for (int v = 0; v < vectors; v++) *(vec4 *)(mixed + m * a.size + d + 4 * v) = sum[m][v];
     }
   }
 }
@@ -78,7 +79,7 @@ INLINE float weigh(Attention a, float *scores, int count, float *top, float *tot
   return kept;
 }
 
-// `count` queries, an even number, at these positions of one sequence; `mixed` has room for [count, size].
+// `count` queries, a multiple of those computed at once, at these positions of one sequence; `mixed` has room for [count, size].
 INLINE void attend(
     Attention a, const float *const *query, const int *position, int count, const float *keys, const float *values,
     float *const *out, float *mixed) {
@@ -95,28 +96,28 @@ INLINE void attend(
   for (int at = 0; at < count * a.size; at++) mixed[at] = 0.0f;
   for (int start = first; start <= last; start += KEYS) {
     const int keys_here = min(KEYS, last + 1 - start);
-    for (int m = 0; m < count; m += QUERIES) {
+    for (int m = 0; m < count; m += a.queries) {
       float weights[QUERIES][KEYS];
       for (int k = 0; k < keys_here; k += 4) {
         const float *key[4];
         UNROLLED
         for (int i = 0; i < 4; i++) key[i] = keys + min(start + k + i, last) * stride;
         vec4 dots[QUERIES];
-        dots_of(a.size, query + m, key, dots);
+        dots_of(a, query + m, key, dots);
         UNROLLED
-        for (int i = 0; i < QUERIES; i++) {
+        for (int i = 0; i < a.queries; i++) {
           const vec4 scores = score(a, dots[i], start + k, position[m + i]);
           const ivec4 inside = (ivec4){k, k + 1, k + 2, k + 3} < keys_here;
           *(vec4 *)(weights[i] + k) = select((vec4)(a.masked), scores, inside);
         }
       }
       UNROLLED
-      for (int i = 0; i < QUERIES; i++) {
+      for (int i = 0; i < a.queries; i++) {
         const float kept = weigh(a, weights[i], keys_here, top + m + i, total + m + i);
         for (int d = 0; d < a.size; d += 4) *(vec4 *)(mixed + (m + i) * a.size + d) *= kept;
       }
       const float *const block = values + start * stride;
-      mix(a.size, a.size % 16 ? 1 : 4, block, stride, keys_here, weights, mixed + m * a.size);
+      mix(a, a.size % 16 ? 1 : 4, block, stride, keys_here, weights, mixed + m * a.size);
     }
   }
   for (int m = 0; m < count; m++) {
@@ -134,18 +135,18 @@ INLINE void attend_tile(
   for (int i = token; i < token + tokens;) {
     int run = 1;
     while (i + run < token + tokens && sequences[i + run] == sequences[i]) run++;
-    const int count = run * heads, even = count + count % 2;
-    const float *query[even];
-    float *to[even];
-    int position[even];
-    for (int m = 0; m < even; m++) {
+    const int count = run * heads, filled = (count + a.queries - 1) / a.queries * a.queries;
+    const float *query[filled];
+    float *to[filled];
+    int position[filled];
+    for (int m = 0; m < filled; m++) {
       const int at = min(m, count - 1), place = ((i + at / heads) * a.heads + head + at % heads) * a.size;
       query[m] = queries + place;
       to[m] = out + place;
       position[m] = positions[i + at / heads];
     }
     const int cache = (sequences[i] * a.capacity * a.kv_heads + kv_head) * a.size;
-    attend(a, query, position, even, keys + cache, values + cache, to, mixed);
+    attend(a, query, position, filled, keys + cache, values + cache, to, mixed);
     i += run;
   }
 }

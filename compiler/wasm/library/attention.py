@@ -47,6 +47,7 @@ def _launch(program: Program, attributes: Attributes) -> CLaunch:
             "capacity": capacity,
             "length": program.buffer("scores").shape[2],
             "window": rule.window,
+            "queries": min(2, tile * together),
             "scale": rule.scale,
             "softcap": rule.softcap,
             "masked": MASKED,
