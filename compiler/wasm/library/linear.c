@@ -92,7 +92,7 @@ INLINE ivec4 dot_group(Weight w, Bytes code, const signed char *x) {
 }
 
 // One token: y[row] for VECTOR_ROWS rows. `scale` and `bias` have room for their groups.
-enum { VECTOR_ROWS = 4 };
+enum { VECTOR_ROWS = 2 };
 INLINE void multiply_vector(Weight w, int first, Activations x, float *y, float *scale, float *bias) {
   const int groups = w.columns / GROUP, rows = min(VECTOR_ROWS, w.rows - first);
   vec4 total[VECTOR_ROWS];
@@ -100,31 +100,30 @@ INLINE void multiply_vector(Weight w, int first, Activations x, float *y, float 
   for (int r = 0; r < VECTOR_ROWS; r++) {
     float *const s = scale + r * groups;
     read_groups(w, first + min(r, rows - 1), s, bias);
-    vec4 sum = (vec4)(0.0f);
+    vec4 biases = (vec4)(0.0f);
     float rest = 0.0f;
     int g = 0;
     for (; g + 4 <= groups; g += 4) {
       *(vec4 *)(s + g) *= *(const vec4 *)(x.scales + g);
-      if (w.has_minimum || w.zero) sum += *(const vec4 *)(bias + g) * *(const vec4 *)(x.sums + g);
+      if (w.has_minimum || w.zero) biases += *(const vec4 *)(bias + g) * *(const vec4 *)(x.sums + g);
     }
     for (; g < groups; g++) {
       s[g] *= x.scales[g];
       if (w.has_minimum || w.zero) rest += bias[g] * x.sums[g];
     }
-    total[r] = sum;
+    total[r] = biases;
     total[r].x += rest;
   }
   for (int g = 0; g < groups; g++) {
     UNROLLED
     for (int r = 0; r < VECTOR_ROWS; r++) {
-      const ivec4 sum = dot_group(w, bytes_of(w, first + min(r, rows - 1), g), x.codes + g * GROUP);
-      total[r] += to_vec4(sum) * scale[r * groups + g];
+      const ivec4 products = dot_group(w, bytes_of(w, first + min(r, rows - 1), g), x.codes + g * GROUP);
+      total[r] += to_vec4(products) * scale[r * groups + g];
     }
   }
-  const vec4 result = sums(total[0], total[1], total[2], total[3]);
   UNROLLED
   for (int r = 0; r < VECTOR_ROWS; r++) {
-    if (r < rows) y[first + r] = result[r];
+    if (r < rows) y[first + r] = sum(total[r]);
   }
 }
 

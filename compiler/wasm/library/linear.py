@@ -17,7 +17,8 @@ from ...tir import MAX, Bitcast, Cast, Index, Literal, Program, ProgramBuilder, 
 from ..template import CLaunch, CParameter, CRoutine, template
 
 GROUP = 32
-VECTOR_ROWS, MATRIX_ROWS, FLOAT_ROWS = 4, 4, 4
+# Rows of a weight that a group computes: a multiple of those that the kernels compute at once, which are 4 at most.
+ROWS, MOST_AT_ONCE = 16, 4
 # A kernel's arrays take at most 192 KiB of a thread's stack, which has 256.
 STACK = 192 << 10
 
@@ -30,7 +31,7 @@ def is_packed(arguments: Arguments, attributes: Attributes, target: Target) -> b
     columns = attributes["columns"]
     match arguments:
         case (Tensor(shape=(_, _), dtype="f32"), Tensor(dtype="u32")):
-            return (codes or plain) and columns % 4 == 0 and 4 * FLOAT_ROWS * columns <= STACK
+            return (codes or plain) and columns % 4 == 0 and 4 * MOST_AT_ONCE * columns <= STACK
     return False
 
 
@@ -137,6 +138,7 @@ def _parameters(attributes: Attributes) -> dict[str, CParameter]:
     rows, columns = attributes["rows"], attributes["columns"]
     return {
         "rows": rows,
+        "each": ROWS,
         "columns": columns,
         "groups": columns // GROUP,
         "values": sections(format, rows, columns)[-1],
@@ -155,16 +157,16 @@ def _launch_quantize(program: Program, attributes: Attributes) -> CLaunch:
 def _launch_float(program: Program, attributes: Attributes) -> CLaunch:
     tokens = program.buffer("y").shape[0]
     sizes = {**_parameters(attributes), "tokens": tokens, "tile": 1 if as_int(tokens) == 1 else 2}
-    return CLaunch(sizes, ceildiv(attributes["rows"], FLOAT_ROWS))
+    return CLaunch(sizes, ceildiv(attributes["rows"], ROWS))
 
 
 def _launch_vector(program: Program, attributes: Attributes) -> CLaunch:
-    return CLaunch(_parameters(attributes), ceildiv(attributes["rows"], VECTOR_ROWS))
+    return CLaunch(_parameters(attributes), ceildiv(attributes["rows"], ROWS))
 
 
 def _launch_matrix(program: Program, attributes: Attributes) -> CLaunch:
     tokens = program.buffer("y").shape[0]
-    return CLaunch({**_parameters(attributes), "tokens": tokens}, ceildiv(attributes["rows"], MATRIX_ROWS))
+    return CLaunch({**_parameters(attributes), "tokens": tokens}, ceildiv(attributes["rows"], ROWS))
 
 
 quantize_activations = CRoutine(
