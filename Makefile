@@ -166,8 +166,14 @@ $(PEERS)/native: pyproject.toml | $(PEERS)/installed
 		$(call requirements,wasm-peers-native); then touch $@; \
 		else echo "bench-wasm: llama.cpp could not be compiled" >&2; fi
 
-system-build:
+system-build: $(STAMPS)/relaxed
 	@$(DEBIAN) emcc=emscripten
+
+# Relaxed SIMD, for Debian's emcc is too old for it. Tried once: where there are no such packages, sites go without.
+$(STAMPS)/relaxed: | $(BIN)/python
+	@$(DEBIAN) emcc=emscripten
+	@$(DEBIAN) --optional clang-22=clang-22 wasm-ld-22=lld-22
+	@mkdir -p $(STAMPS) && touch $@
 
 # A software driver, for where there is no GPU (Chromium brings its own).
 system-vulkan:

@@ -1,7 +1,14 @@
 #!/bin/sh
 # debian.sh PACKAGE...: installs those of the named Debian packages that are missing; at once if none is.
 # A name written COMMAND=PACKAGE counts as there when the command is, wherever it came from.
+# With --optional first, what cannot be installed is done without.
 set -eu
+
+optional=
+if [ "${1:-}" = --optional ]; then
+    optional=yes
+    shift
+fi
 
 missing=
 for wanted in "$@"; do
@@ -13,6 +20,10 @@ done
 [ -n "$missing" ] || exit 0
 
 fail() {
+    if [ -n "$optional" ]; then
+        echo "setup: $1; going on without:$missing" >&2
+        exit 0
+    fi
     echo "setup: $1; install by hand, then run make again:$missing" >&2
     exit 1
 }
