@@ -38,7 +38,8 @@ class Model:
 
     def step(self, ids: Sequence[int]) -> int:
         """The most probable token after `ids`, which continue what was computed before."""
-        batch = llama_cpp.llama_batch_get_one((llama_cpp.llama_token * len(ids))(*ids), len(ids))
+        tokens = (llama_cpp.llama_token * len(ids))(*ids)  # a variable: the batch holds its address alone
+        batch = llama_cpp.llama_batch_get_one(tokens, len(ids))
         if status := llama_cpp.llama_decode(self.context, batch):
             raise RuntimeError(f"llama_decode failed with {status}")
         logits = llama_cpp.llama_get_logits_ith(self.context, -1)
