@@ -56,7 +56,7 @@ test("relaxed SIMD is a feature where it is known and computes what it should", 
   let value = 67;
   t.mock.method(WebAssembly, "Module", function () {});
   t.mock.method(WebAssembly, "Instance", function () {
-    this.exports = { f: () => value };
+    return { exports: { f: () => value } };
   });
   assert.deepEqual([...cpuFeatures()], ["relaxed-simd"]);
   value = 120;
