@@ -1,4 +1,4 @@
-"""One whole run in a second browser engine: Firefox, with another WGSL compiler and WebGPU's own limits."""
+"""Whole runs in a second browser engine: Firefox, with another WGSL compiler and WebGPU's own limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from webrelax.packaging.serve import serving
+
 from .firefox_bidi import FirefoxPage, firefox
+from .toy import ANSWER, build_toy_site
 
 pytestmark = [pytest.mark.firefox, pytest.mark.slow]
 
@@ -41,3 +44,16 @@ def test_the_model_answers_as_the_reference(url: str) -> None:
     reference = zip(PROMPT["top20"], PROMPT["logits"], strict=True)
     assert max(abs(logits[token] - logit) for token, logit in reference) < TOLERANCE
     assert choice["token_ids"] == PROMPT["greedy"][:count]
+
+
+def test_the_cpu_answers_by_threads(tmp_path: Path) -> None:
+    """Workers within a worker, shared memory and its waits, in another engine."""
+    with serving(build_toy_site(tmp_path / "site")) as address, firefox() as page:
+        page.goto(address + "?target=wasm&threads=2")
+        assert wait_until_loaded(page, minutes=1) == "Ready", page.evaluate(
+            "document.querySelector('#error-text').textContent"
+        )
+        assert page.evaluate("[engine.info.target, engine.info.threads]") == ["wasm", 2]
+        options = json.dumps({"messages": [{"role": "user", "content": "Why?"}], "temperature": 0})
+        answer = page.evaluate(f"engine.chat.completions.create({options})")
+        assert answer["choices"][0]["message"]["content"] == ANSWER
