@@ -9,7 +9,7 @@ import { COMMAND, COMMAND_WORDS } from "./vm_constants.js";
  * @typedef {{functions: import("./cpu_module.js").Kernel[], bytes: Uint8Array}} Machine the kernels over a memory
  */
 
-/** kernel, addresses of the bindings and of the table's row, grid x, grid y, workgroups; or COPY, from, to, bytes, 0, 1. */
+/** kernel, addresses of bindings and of the table's row, grid x, grid y, workgroups; or COPY, from, to, bytes, -, 1. */
 export const ENTRY_WORDS = 6;
 export const GROUPS = 5;
 const COPY = -1;

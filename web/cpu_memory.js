@@ -14,8 +14,8 @@ const ALIGNMENT = 64; // a line of the processor's cache
 
 /**
  * @param {Manifest} manifest
- * @param {{heapBase: number, minimum: number}} module of kernels: the first address that it leaves free, and the pages that
- *   it asks for at least
+ * @param {{heapBase: number, minimum: number}} module of kernels: the first address that it leaves free, and the least
+ *   number of pages that it asks for
  * @param {number} threads
  * @returns {Layout}
  */

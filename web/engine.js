@@ -21,8 +21,8 @@ import { Model } from "./model.js";
  *   cached_bytes: number}} LoadStats
  * @typedef {{model: string, architecture: string, context: number, target: TargetName, profile: string,
  *   features: string[], threads: number, device: DeviceInfo, memory: Record<string, number>,
- *   dispatches: {decode: number, prefill: number}, sampling: Defaults, load: LoadStats}} EngineInfo `threads` that compute
- *   on the CPU: 0 on a GPU
+ *   dispatches: {decode: number, prefill: number}, sampling: Defaults, load: LoadStats}} EngineInfo `threads` on
+ *   the CPU: 0 where a GPU computes
  */
 
 /** Made by createEngine. */

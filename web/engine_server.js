@@ -59,11 +59,9 @@ class Server {
     const report = new ProgressReport((progress) => this.#post({ type: "progress", progress }), failed.signal, "wasm");
     const driver = wasmDriver({ profile, threads, startWorker });
     const manifest = forTarget(bundle, "wasm");
-    const engine = await loadEngine(driver, manifest, loader, report, failed.signal, performance.now()).catch((error) => {
-      failed.abort(); // one part failing stops the others
-      throw error;
-    });
-    this.#engine = engine;
+    const loading = loadEngine(driver, manifest, loader, report, failed.signal, performance.now());
+    loading.catch(() => failed.abort()); // one part failing stops the others
+    const engine = (this.#engine = await loading);
     engine.failed.then((error) => this.#post({ type: "failed", error: plain(error) }));
     this.#post({ type: "ready", info: engine.info });
   }

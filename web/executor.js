@@ -16,14 +16,14 @@ import { COMMAND, STATUS } from "./vm_constants.js";
  * @typedef {Record<string, number>} Variables values of the symbolic dimensions
  * @typedef {Float32Array<ArrayBuffer> | Int32Array<ArrayBuffer>} Values by the result's element type
  * @typedef {{buffer: number, offset: number, bytes: number}} Range of a buffer, in bytes
- * @typedef {{name: string, captured: boolean, commands: Uint32Array, table: Int32Array<ArrayBuffer>}} Step what one function has to
- *   do: its commands, whether each of its calls makes the same dispatches, and the rows of the symbol table, each at the
- *   manifest's stride. The views are valid until the next call of the VM.
+ * @typedef {{name: string, captured: boolean, commands: Uint32Array, table: Int32Array<ArrayBuffer>}} Step what a
+ *   function has to do: its commands, whether each of its calls makes the same dispatches, and the rows of the symbol
+ *   table, each at the manifest's stride. The views are valid until the next call of the VM.
  * @typedef {object} Backend What carries out the commands: a GPU, or this machine's processor. It holds the buffers.
  * @property {() => void} check throws what has befallen the device
  * @property {(buffer: number, offset: number, data: Int32Array<ArrayBuffer>) => void} write
- * @property {(step: Step, read: Range | null) => Promise<ArrayBuffer | null>} run begins at once; resolves with the bytes
- *   of the range as they are after the step, without one perhaps before the step is done
+ * @property {(step: Step, read: Range | null) => Promise<ArrayBuffer | null>} run begins at once; resolves with the
+ *   bytes of the range as they are after the step, without one perhaps before the step is done
  * @property {() => Promise<void>} idle resolves when everything is done
  */
 

@@ -9,9 +9,9 @@ import { Detokenizer, StopMatcher } from "./text.js";
  * @typedef {import("./options.js").Request} Request
  * @typedef {{id: number, token: string, logprob: number}} Candidate
  * @typedef {Candidate & {top: Candidate[], topLogits: [id: number, logit: number][]}} Logprob
- * @typedef {{id: number | null, text: string, logprob: Logprob | null, prompt?: number[]}} Piece a token and the text that
- *   it completes; without a token: the one that ended the answer, or text that was held back to the end. The first piece
- *   has the prompt's tokens.
+ * @typedef {{id: number | null, text: string, logprob: Logprob | null, prompt?: number[]}} Piece a token and the text
+ *   that it completes; without a token: the one that ended the answer, or text that was held back to the end. The first
+ *   piece has the prompt's tokens.
  * @typedef {{model: Model, tokenizer: Pick<Tokenizer, "decode" | "show">, ends: ReadonlySet<number>,
  *   check: () => void}} Parts `ends` are the tokens that end an answer; check() throws what has befallen the device
  * @typedef {{promptTokens: number, completionTokens: number, cachedTokens: number, decodeSteps: number,

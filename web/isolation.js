@@ -7,8 +7,8 @@ const TRIED = "webrelax-isolation-tried";
 const LONGEST_WAIT_MS = 5000;
 
 /**
- * Makes the page isolated if it is not, by one reload; never returns then. Where that cannot be or has not helped before,
- * it returns, and the page does without.
+ * Makes the page isolated if it is not, by one reload; never returns then. Where that cannot be or has not helped
+ * before, it returns, and the page does without.
  */
 export async function isolatePage() {
   if (!globalThis.isSecureContext || !navigator.serviceWorker) return;

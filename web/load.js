@@ -20,8 +20,8 @@ import { loadVM } from "./vm.js";
  * @typedef {object} Driver
  * @property {(manifest: Manifest) => Promise<D>} open
  * @property {(device: D, manifest: Manifest, loader: Loader, options: {signal: AbortSignal,
- *   onCompiled: (done: number, total: number) => void}) => Promise<import("./executor.js").Backend>} prepare compiles the
- *   kernels and places the weights
+ *   onCompiled: (done: number, total: number) => void}) => Promise<import("./executor.js").Backend>} prepare compiles
+ *   the kernels and places the weights
  */
 
 /**
@@ -106,7 +106,11 @@ async function loadParts(driver, device, manifest, loader, progress, signal) {
   return { executor: new Executor(manifest, vm, backend), tokenizer, generation };
 }
 
-/** The VM lies beside this module: it is the same for every model. @param {Loader} loader @param {AbortSignal} signal */
+/**
+ * The VM lies beside this module: it is the same for every model.
+ * @param {Loader} loader
+ * @param {AbortSignal} signal
+ */
 async function fetchVM(loader, signal) {
   const url = new URL("./vm.wasm", import.meta.url);
   try {

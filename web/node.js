@@ -39,5 +39,6 @@ export async function createEngine(options) {
   }
   await options.onTarget?.(target, targetsOf(bundle));
   throwIfAborted(signal);
-  return loadRemoteEngine({ bundle, folder: folder.href, profile, threads: count }, startWorker, onProgress, stop, start);
+  const load = { bundle, folder: folder.href, profile, threads: count };
+  return loadRemoteEngine(load, startWorker, onProgress, stop, start);
 }

@@ -78,7 +78,8 @@ function hire(worker, hire) {
       reject(
         new WebrelaxError(
           "device",
-          `A thread for the model did not start (${why}): load it with one thread, or check that the whole site was uploaded.`,
+          `A thread for the model did not start (${why}): load it with one thread, ` +
+            "or check that the whole site was uploaded.",
         ),
       );
     worker.onerror = (event) => {

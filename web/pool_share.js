@@ -117,7 +117,12 @@ export class Share {
     }
   }
 
-  /** Commands of one workgroup in a row are one thread's: nothing is to be shared. @param {number} index @param {number} count */
+  /**
+   * Commands of one workgroup in a row are one thread's: there is nothing to share.
+   * @param {number} index of the first
+   * @param {number} count of all entries
+   * @returns {number} index after the last
+   */
   #endOfRun(index, count) {
     let end = index + 1;
     while (end < count && this.entries[end * ENTRY_WORDS + GROUPS] === 1) end++;

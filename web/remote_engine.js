@@ -22,7 +22,7 @@ import { aborted } from "./load.js";
  *   | {type: "done", outcome: Outcome} | {type: "error" | "failed", error: PlainError}} Report from the worker
  */
 
-/** Pieces that may be on their way before the first of them was used: enough to hide the way, few to compute in vain. */
+/** Pieces that may be on their way before the first was used: enough to hide the way, few to compute in vain. */
 export const AHEAD = 8;
 
 /**

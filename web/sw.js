@@ -1,7 +1,7 @@
 /**
- * A service worker that adds the headers of cross-origin isolation, for hosts that cannot send them. Only what needs the
- * headers passes through it: documents and the scripts of workers. Everything else, the model's files among it, the
- * browser fetches as if there were no service worker.
+ * A service worker that adds the headers of cross-origin isolation, for hosts that cannot send them. Only what needs
+ * the headers passes through it: documents and the scripts of workers. Everything else, the model's files among it,
+ * the browser fetches as if there were no service worker.
  */
 const scope = /** @type {any} */ (globalThis);
 const NEED_HEADERS = ["document", "iframe", "frame", "worker", "sharedworker"];

@@ -9,8 +9,8 @@ import { Pool } from "./pool.js";
 import { streamWeights } from "./weights.js";
 
 /**
- * @param {{profile: string | null, threads: number, startWorker: import("./pool.js").StartWorker}} options more than one
- *   thread only where memory can be shared between threads
+ * @param {{profile: string | null, threads: number, startWorker: import("./pool.js").StartWorker}} options more than
+ *   one thread only where memory can be shared between threads
  * @returns {import("./load.js").Driver<CPU>}
  */
 export function wasmDriver({ profile, threads, startWorker }) {
@@ -43,12 +43,15 @@ async function compile(name, bytes, shared) {
     const compiled = await WebAssembly.compile(source);
     // What the module leaves free, only an instance tells; this one is for nothing else.
     const { minimum } = memoryImport(source);
-    const { heapBase } = instantiate(compiled, new WebAssembly.Memory({ initial: minimum, maximum: minimum, shared }), 0);
+    const memory = new WebAssembly.Memory({ initial: minimum, maximum: minimum, shared });
+    const { heapBase } = instantiate(compiled, memory, 0);
     return { compiled, heapBase, minimum };
   } catch (error) {
     if (error instanceof WebrelaxError) throw error;
-    throw new WebrelaxError("kernel", `${name} does not compile in this browser (${messageOf(error)}): please report this.`, {
-      cause: error,
-    });
+    throw new WebrelaxError(
+      "kernel",
+      `${name} does not compile in this browser (${messageOf(error)}): please report this.`,
+      { cause: error },
+    );
   }
 }
