@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 RUN = """
 async ([model, prompt, tokens, repeat]) => {
   const { createEngine } = await import("./runtime.js");
-  const engine = await createEngine({ model: `models/${model}/` });
+  const engine = await createEngine({ model: `models/${model}/`, target: "webgpu" });
   const runs = [];
   for (let i = 0; i <= repeat; i++) {
     await engine.reset();

@@ -28,7 +28,7 @@ async ([model, steps]) => {
     last = { executor: this, call };
     return run.apply(this, call);
   };
-  const engine = await createEngine({ model: `models/${model}/` });
+  const engine = await createEngine({ model: `models/${model}/`, target: "webgpu" });
   await engine.completions.create({ prompt: "Rain is", max_tokens: 3, temperature: 0, ignore_eos: true });
   Executor.prototype.run = run;
   const { executor, call: [name, variables, inputs] } = last;
