@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from webrelax.packaging.serve import serving
 
 from .conftest import opened
+from .page_actions import LOSE, ask, open_page
 from .toy import ANSWER, NAME, build_toy_site
 
 FIRST_PARAGRAPH = ANSWER.split("\n\n")[0]
@@ -53,18 +54,6 @@ def script(page: Page, toy: str) -> Page:
     page.add_init_script(SCRIPT)
     page.goto(toy + "models.json")
     return page
-
-
-def open_page(page: Page, address: str) -> None:
-    page.goto(address)
-    expect(page.locator("#status")).to_have_text("Ready", timeout=30_000)
-
-
-def ask(page: Page, text: str, answers: int = 1) -> None:
-    page.fill("#prompt", text)
-    page.keyboard.press("Enter")
-    expect(page.locator(".message.assistant")).to_have_count(answers)
-    expect(page.locator("#status")).to_have_text("Ready", timeout=30_000)
 
 
 def expect_no_workers(page: Page) -> None:
@@ -278,19 +267,6 @@ def test_a_site_that_was_not_uploaded_whole(page: Page, tmp_path: Path, missing:
 
 
 # --- From the GPU to the CPU -----------------------------------------------------------------------------------------
-
-LOSE = """
-const request = GPUAdapter.prototype.requestDevice;
-GPUAdapter.prototype.requestDevice = async function (...options) {
-  const device = await request.apply(this, options);
-  const lost = new Promise((resolve) => (window.loseDevice = () => {
-    device.destroy();
-    resolve({ reason: "unknown", message: "driver reset" });
-  }));
-  Object.defineProperty(device, "lost", { value: lost });
-  return device;
-};
-"""
 
 
 def test_a_lost_gpu_can_be_gone_on_from_with_the_cpu(page: Page, toy: str) -> None:

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from webrelax.packaging.serve import serving
 
 from .chromium import NO_WEBGPU, executable, new_context
+from .page_actions import LOSE
 from .toy import NAME, build_toy_site
 
 SHARD = f"models/{NAME}/weights-001.bin"
@@ -143,18 +144,7 @@ def test_out_of_memory(page: Page, toy: str) -> None:
 
 
 def test_device_lost_between_and_within_answers(page: Page, toy: str) -> None:
-    page.add_init_script("""
-      const request = GPUAdapter.prototype.requestDevice;
-      GPUAdapter.prototype.requestDevice = async function (...options) {
-        const device = await request.apply(this, options);
-        const lost = new Promise((resolve) => (window.loseDevice = () => {
-          device.destroy();
-          resolve({ reason: "unknown", message: "driver reset" });
-        }));
-        Object.defineProperty(device, "lost", { value: lost });
-        return device;
-      };
-    """)
+    page.add_init_script(LOSE)
     page.goto(toy)
     expect_ready(page)
     page.evaluate("loseDevice()")

@@ -12,6 +12,7 @@ from webrelax.packaging.serve import serving
 
 from .chromium import new_context
 from .conftest import opened
+from .page_actions import ask, open_page
 from .toy import ANSWER, NAME, build_toy_site
 
 FIRST_PARAGRAPH = ANSWER.split("\n\n")[0]
@@ -31,18 +32,6 @@ def slow_toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     with serving(site) as address:
         yield address
-
-
-def open_page(page: Page, address: str) -> None:
-    page.goto(address)
-    expect(page.locator("#status")).to_have_text("Ready", timeout=30_000)
-
-
-def ask(page: Page, text: str, answers: int = 1) -> None:
-    page.fill("#prompt", text)
-    page.keyboard.press("Enter")
-    expect(page.locator(".message.assistant")).to_have_count(answers)
-    expect(page.locator("#status")).to_have_text("Ready", timeout=30_000)
 
 
 def test_loads_answers_and_tells_what_runs(page: Page, toy: str) -> None:

@@ -51,7 +51,7 @@ def device_of(bundle: Bundle) -> AnyDevice:
 class NativeBackend:
     """The model on this machine's GPU or CPU, as the bundle's target is. Raises WebrelaxError where that fails."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: Bundle, device: AnyDevice | None = None) -> None:
         from ..compiler.native.runner import Runner
 
         with gpu_errors():
@@ -62,7 +62,7 @@ class NativeBackend:
                 bundle.functions,
                 bundle.bytecode,
                 bundle.weights(),
-                device_of(bundle),
+                device or device_of(bundle),
             )
         self.description = self._runner.description
 

@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _native(bundle: Bundle) -> Backend:
     try:
-        device_of(bundle)
+        device = device_of(bundle)
     except WebrelaxError as error:
         raise WebrelaxError(f"{error}; or use --interpreter, which is slow") from error
-    return NativeBackend(bundle)
+    return NativeBackend(bundle, device)
 
 
 def top_logits(logits: Any, count: int) -> list[list[float]]:

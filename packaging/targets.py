@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ..compiler.executable import CompiledKernel, Executable
+from ..compiler.executable import CompiledKernel
 from ..compiler.ir import Module
 from ..compiler.pipeline import compile
 from ..compiler.target import WASM, WEBGPU
@@ -16,13 +16,8 @@ from .bundle import Profile, TargetBuild, as_json
 def build_webgpu(module: Module, exact: bool) -> TargetBuild:
     """WGSL kernels, compiled by the browser; they are always exact."""
     executable = compile(module, WEBGPU)
-    return TargetBuild(WEBGPU, executable, (wgsl_profile(executable),))
-
-
-def wgsl_profile(executable: Executable) -> Profile:
-    """The kernels of a WebGPU executable as a file."""
     kernels = as_json({"kernels": [_kernel(kernel) for kernel in executable.kernels]})
-    return Profile(WEBGPU.profile, WEBGPU.features, "json", kernels)
+    return TargetBuild(WEBGPU, executable, (Profile(WEBGPU.profile, WEBGPU.features, "json", kernels),))
 
 
 def build_wasm(module: Module, exact: bool) -> TargetBuild:

@@ -63,8 +63,12 @@ INLINE Bytes paired(Bytes code) {
       wasm_i8x16_shuffle(code.half[0], code.half[1], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
       wasm_i8x16_shuffle(code.half[0], code.half[1], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)}};
 }
-INLINE v128_t low_words(Weight w, v128_t x) { return w.code == SIGNED ? wasm_i16x8_extend_low_i8x16(x) : wasm_u16x8_extend_low_u8x16(x); }
-INLINE v128_t high_words(Weight w, v128_t x) { return w.code == SIGNED ? wasm_i16x8_extend_high_i8x16(x) : wasm_u16x8_extend_high_u8x16(x); }
+INLINE v128_t low_words(Weight w, v128_t x) {
+  return w.code == SIGNED ? wasm_i16x8_extend_low_i8x16(x) : wasm_u16x8_extend_low_u8x16(x);
+}
+INLINE v128_t high_words(Weight w, v128_t x) {
+  return w.code == SIGNED ? wasm_i16x8_extend_high_i8x16(x) : wasm_u16x8_extend_high_u8x16(x);
+}
 
 // Relaxed SIMD multiplies bytes, of which one is below 128.
 #ifdef __wasm_relaxed_simd__
@@ -223,7 +227,14 @@ INLINE void multiply_matrix(
   }
 }
 
-// Activations of one token to codes of 8 bits, in the order that weights of `bits` bits are read in (see bytes_of).
+// 16 small integers as bytes.
+INLINE v128_t narrowed(const v128_t part[4]) {
+  return wasm_i8x16_narrow_i16x8(
+      wasm_i16x8_narrow_i32x4(part[0], part[1]), wasm_i16x8_narrow_i32x4(part[2], part[3]));
+}
+
+// Activations of one token to codes of 8 bits, in the order that bytes_of gives a weight's: of two streams, the even ones
+// and then the odd ones.
 INLINE void quantize_row(const float *x, int columns, int streams, signed char *codes, float *scales, float *sums) {
   for (int g = 0; g < columns / GROUP; g++) {
     const vec4 *from = (const vec4 *)(x + g * GROUP);
@@ -238,8 +249,7 @@ INLINE void quantize_row(const float *x, int columns, int streams, signed char *
       added += code;
       part[at] = (v128_t)code;
     }
-    v128_t low = wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(part[0], part[1]), wasm_i16x8_narrow_i32x4(part[2], part[3]));
-    v128_t high = wasm_i8x16_narrow_i16x8(wasm_i16x8_narrow_i32x4(part[4], part[5]), wasm_i16x8_narrow_i32x4(part[6], part[7]));
+    v128_t low = narrowed(part), high = narrowed(part + 4);
     if (streams == 2) {
       const v128_t even = wasm_i8x16_shuffle(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
       high = wasm_i8x16_shuffle(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);

@@ -134,19 +134,22 @@ def float_program(arguments: Arguments, attributes: Attributes) -> Program:
 
 
 def _parameters(attributes: Attributes) -> dict[str, CParameter]:
+    """`view` is the weight as linear.c sees it."""
     format: BlockFormat = attributes["format"]
     rows, columns = attributes["rows"], attributes["columns"]
-    return {
+    values = f"(const unsigned short *)(weight + {sections(format, rows, columns)[-1]})"
+    fields = {
         "rows": rows,
-        "each": ROWS,
         "columns": columns,
-        "groups": columns // GROUP,
-        "values": sections(format, rows, columns)[-1],
         "bits": format.bits,
         "zero": format.zero,
         "code": format.code.upper(),
         "has_minimum": int(format.has_minimum),
+        "nibble": "kept(wasm_i8x16_splat(15))",
     }
+    named = ", ".join(f".{name} = {value}" for name, value in fields.items())
+    view = f"{{(const unsigned char *)weight, {values}, {named}}}"
+    return {"view": view, "rows": rows, "each": ROWS, "columns": columns, "groups": columns // GROUP}
 
 
 def _launch_quantize(program: Program, attributes: Attributes) -> CLaunch:

@@ -178,3 +178,35 @@ def test_numpy_may_stand_in_for_a_routine() -> None:
 def test_a_routine_without_a_kernel_is_refused() -> None:
     with pytest.raises(WebrelaxError, match="no WGSL routine 'my_silu'"):
         compile(activations((2, 8)), library=(Entry(ops.silu, (SILU,)),))
+
+
+def double(builder: LibraryBuilder, args: tuple[Atom, ...], _: object) -> Atom:
+    return builder.op(ops.add, *(builder.library(SILU, args[0]) for _ in range(2)))
+
+
+def test_an_operand_is_looked_through_and_dropped() -> None:
+    """silu(relu(x)) becomes what the entry makes of x; relu alone, and silu of something else, stay."""
+    b = FunctionBuilder("f")
+    x = b.param("x", f32(N, 4))
+    through = b.op(ops.silu, b.op(ops.relu, x))
+    other = b.op(ops.silu, b.op(ops.add, x, through))
+    module = module_of(b.finish(through, other))
+    entry = Entry(ops.silu, (SILU,), rewrite=lambda b, args, _: b.library(SILU, args[0]), operands=((0, ops.relu),))
+    assert called(dispatched(module, [entry])) == ["my_silu", "add", "silu"]
+
+
+def test_an_operand_that_something_else_reads_stays() -> None:
+    b = FunctionBuilder("f")
+    rectified = b.op(ops.relu, b.param("x", f32(N, 4)))
+    module = module_of(b.finish(b.op(ops.silu, rectified), rectified))
+    entry = Entry(ops.silu, (SILU,), operands=((0, ops.relu),))
+    assert called(dispatched(module, [entry])) == ["relu", "my_silu"]
+
+
+def test_equal_calls_of_routines_are_made_once() -> None:
+    module = activations((N, 4))
+    after = dispatched(module, [Entry(ops.silu, (SILU,), rewrite=double)])
+    assert called(after) == ["my_silu", "add", "relu"]
+    x = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
+    actual, before = (Interpreter(legalize(m)).call("f", x) for m in (after, module))
+    np.testing.assert_allclose(actual, 2 * before, rtol=1e-6)
