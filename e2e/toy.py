@@ -103,7 +103,7 @@ def build_toy_site(
 ) -> Path:
     """Writes the site to `folder`. `labour` slows each step down; `names` are copies of the one model."""
     for source in WEB.rglob("*"):
-        if source.is_file() and source.suffix in (".html", ".js", ".css", ".wasm"):
+        if source.is_file() and (source.suffix in (".html", ".js", ".css", ".wasm") or source.name == "package.json"):
             target = folder / source.relative_to(WEB)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)

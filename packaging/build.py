@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 # What of web/ is not for the page.
-_NOT_SERVED = ("*.py", "*.d.ts", "tsconfig.json", "package.json", "__pycache__", ".*")
+_NOT_SERVED = ("*.py", "*.d.ts", "tsconfig.json", "__pycache__", ".*")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -123,7 +123,13 @@ def _target(build: TargetBuild) -> dict[str, Any]:
             **{kind: executable.bytes_of(kind) for kind in ("storage", "state", "input", "output", "weight")},
             "unplanned": max(executable.unplanned.values(), default=0),
         },
+        "writes": [_written(kernel.source.access) for kernel in executable.kernels],
     }
+
+
+def _written(access: Sequence[str]) -> list[int]:
+    """Which of a kernel's bindings it writes."""
+    return [at for at, mode in enumerate(access) if mode == "read_write"]
 
 
 def _function(entry: EntryPoint) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def inspect(bundle: Bundle, at: dict[str, int] | None = None) -> dict[str, Any]:
                 "dispatches": uses[i],
                 "bindings": len(k.access),
                 "workgroup": list(k.workgroup),
-                "wgsl_bytes": len(k.text.encode()),
+                "source_bytes": len(k.text.encode()),
             }
             for i, k in enumerate(bundle.kernels)
         ],
@@ -97,10 +97,10 @@ def _text(report: dict[str, Any]) -> str:
         bounds = ", ".join(f"{low} <= {v} <= {high}" for v, (low, high) in f["variables"].items())
         lines.append(f"{name:<12}{f['dispatches']:>12}{f['kernels']:>10}{_mib(f['unplanned_bytes']):>14}   {bounds}")
     width = max(len(k["name"]) for k in report["kernels"]) + 2
-    lines += ["", f"{'kernel':<{width}}{'uses':>6}{'buffers':>9}{'workgroup':>14}{'WGSL':>10}"]
+    lines += ["", f"{'kernel':<{width}}{'uses':>6}{'buffers':>9}{'workgroup':>14}{'source':>10}"]
     for k in report["kernels"]:
         size = "x".join(map(str, k["workgroup"]))
-        lines.append(f"{k['name']:<{width}}{k['dispatches']:>6}{k['bindings']:>9}{size:>14}{k['wgsl_bytes']:>10}")
+        lines.append(f"{k['name']:<{width}}{k['dispatches']:>6}{k['bindings']:>9}{size:>14}{k['source_bytes']:>10}")
     for name in report["functions"]:
         lines += _layer(name, [k for k in report["layer"] if k["function"] == name])
     lines += ["", "memory"]

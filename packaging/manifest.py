@@ -35,6 +35,7 @@ _TARGET = {
         }
     ),
     "memory": Each(_COUNT),
+    "writes": [[_COUNT]],
 }
 
 HEAD = {"format": _COUNT}

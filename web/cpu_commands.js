@@ -1,4 +1,4 @@
-/** A command stream, made ready for the CPU: each command as six words that need nothing else to be carried out. */
+/** A command stream, made ready for the CPU: each command as eight words that need nothing else to be carried out. */
 import { WebrelaxError } from "./errors.js";
 import { damaged } from "./stream.js";
 import { COMMAND, COMMAND_WORDS } from "./vm_constants.js";
@@ -9,10 +9,15 @@ import { COMMAND, COMMAND_WORDS } from "./vm_constants.js";
  * @typedef {{functions: import("./cpu_module.js").Kernel[], bytes: Uint8Array}} Machine the kernels over a memory
  */
 
-/** kernel, addresses of bindings and of the table's row, grid x, grid y, workgroups; or COPY, from, to, bytes, -, 1. */
-export const ENTRY_WORDS = 6;
+/**
+ * kernel, addresses of bindings and of the table's row, grid x, grid y, workgroups; or COPY, from, to, bytes, -, 1. Then,
+ * of the first of a phase (phases.js), the index after its last entry, and how many workgroups it has to share.
+ */
+export const ENTRY_WORDS = 8;
 export const GROUPS = 5;
-const COPY = -1;
+export const END = 6;
+export const TOTAL = 7;
+export const COPY = -1;
 
 export class Resolver {
   /** @param {Manifest} manifest @param {Layout} layout */

@@ -16,7 +16,7 @@
  * @typedef {{
  *   profiles: Record<string, Profile>, buffers: BufferEntry[], binding_sets: Binding[][],
  *   table: {row_bytes: number, used_bytes: number, rows: number}, functions: Record<string, FunctionEntry>,
- *   memory: Record<string, number>}} Target what is compiled for one of them
+ *   memory: Record<string, number>, writes?: number[][]}} Target what is compiled for one of them
  * @typedef {{
  *   format: number, webrelax: string, name: string,
  *   model: {architecture: string, context: number, prefill_chunk: number, vocab: number},

@@ -2,6 +2,8 @@
 import { WebrelaxError, messageOf } from "./errors.js";
 import { Share, createControl } from "./pool_share.js";
 
+/** @typedef {import("./phases.js").Phases} Phases */
+
 /**
  * @typedef {import("./cpu_commands.js").Resolver} Resolver
  * @typedef {import("./cpu_commands.js").Machine} Machine
@@ -19,23 +21,26 @@ import { Share, createControl } from "./pool_share.js";
 export class Pool {
   #workers;
   #share;
+  #phases;
 
-  /** @param {WorkerLike[]} workers @param {Share} share */
-  constructor(workers, share) {
+  /** @param {WorkerLike[]} workers @param {Share} share @param {Phases} phases */
+  constructor(workers, share, phases) {
     this.#workers = workers;
     this.#share = share;
+    this.#phases = phases;
   }
 
   /**
    * @param {WebAssembly.Module} module
    * @param {WebAssembly.Memory} memory a shared one
-   * @param {number[]} stacks their tops, one a thread; the first is the caller's own
+   * @param {Phases} phases of the model; the stacks of its layout are one a thread, the first the caller's own
    * @param {Machine} machine the caller's
    * @param {StartWorker} startWorker
    * @returns {Promise<Pool>} resolves once every worker is ready
    */
-  static async start(module, memory, stacks, machine, startWorker) {
+  static async start(module, memory, phases, machine, startWorker) {
     const control = createControl();
+    const { stacks } = phases.layout;
     const threads = stacks.length;
     const workers = stacks.slice(1).map(() => startWorker("pool"));
     try {
@@ -46,7 +51,7 @@ export class Pool {
       for (const worker of workers) worker.terminate();
       throw error;
     }
-    return new Pool(workers, new Share(control, machine, threads));
+    return new Pool(workers, new Share(control, machine, threads), phases);
   }
 
   get threads() {
@@ -61,6 +66,7 @@ export class Pool {
   run(resolver, commands) {
     for (let at = 0; at !== -1; ) {
       const { count, next } = resolver.resolve(commands, at, this.#share.entries);
+      this.#phases.plan(this.#share.entries, count);
       this.#share.run(count);
       at = next;
     }

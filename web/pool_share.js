@@ -1,13 +1,13 @@
 /**
- * How the threads of a pool share one step's commands. All of them walk the same list of entries (cpu_commands.js).
- * At each, they claim runs of workgroups until none is left, large runs first, so that a thread whose core is busy
- * elsewhere holds up little; and none goes on before all the workgroups are done. A thread that comes late to a command
- * passes it by: nobody waits for a thread that has claimed nothing.
+ * How the threads of a pool share one step's commands. All of them walk the same list of entries (cpu_commands.js), phase
+ * by phase (phases.js). Of each, they claim runs of workgroups until none is left, large runs first, so that a thread
+ * whose core is busy elsewhere holds up little; and none goes on before all the workgroups are done. A thread that comes
+ * late to a phase passes it by: nobody waits for a thread that has claimed nothing.
  *
  * A worker enters a step by counting itself ACTIVE and then looking whether the step is still OPEN; the step's owner
  * closes it and then waits until nobody is ACTIVE: so the list never changes under anybody's eyes.
  */
-import { ENTRY_WORDS, GROUPS, runEntry } from "./cpu_commands.js";
+import { END, ENTRY_WORDS, GROUPS, TOTAL, runEntry } from "./cpu_commands.js";
 
 /** @typedef {import("./cpu_commands.js").Machine} Machine */
 
@@ -21,7 +21,7 @@ const COUNT = 2; // entries of the step
 const ACTIVE = 16; // workers in the step
 const FINISHED = 32; // entries of which all workgroups are done
 const SLEEPERS = 48; // threads that wait for it asleep
-const CLAIMED = 64; // workgroups that were claimed, entry by entry
+const CLAIMED = 64; // workgroups that were claimed, at the first entry of each phase
 const DONE = CLAIMED + CAPACITY; // and those that are done
 const ENTRIES = DONE + CAPACITY;
 const WORDS = ENTRIES + CAPACITY * ENTRY_WORDS;
@@ -92,24 +92,13 @@ export class Share {
     const { entries } = this;
     const count = words[COUNT];
     try {
-      for (let index = 0, next; index < count; index = next) {
-        const groups = entries[index * ENTRY_WORDS + GROUPS];
-        next = groups === 1 ? this.#endOfRun(index, count) : index + 1;
-        if (Atomics.load(words, FINISHED) > index) continue;
-        if (groups === 1) {
-          if (Atomics.compareExchange(words, CLAIMED + index, 0, 1) === 0) {
-            for (let each = index; each < next; each++) runEntry(this.machine, entries, each * ENTRY_WORDS, 0, 1);
-            this.#finish(next);
-            continue;
-          }
-        } else {
-          const done = this.#runShare(index, groups);
-          if (done > 0 && Atomics.add(words, DONE + index, done) + done === groups) {
-            this.#finish(next);
-            continue;
-          }
-        }
-        this.#untilFinished(index);
+      for (let first = 0, end; first < count; first = end) {
+        end = entries[first * ENTRY_WORDS + END];
+        if (Atomics.load(words, FINISHED) > first) continue;
+        const total = entries[first * ENTRY_WORDS + TOTAL];
+        const done = total === 1 ? this.#runChain(first, end) : this.#runShare(first, total);
+        if (done > 0 && Atomics.add(words, DONE + first, done) + done === total) this.#finish(end);
+        else this.#untilFinished(first);
       }
     } catch (error) {
       this.#finish(FAILED);
@@ -118,27 +107,34 @@ export class Share {
   }
 
   /**
-   * Commands of one workgroup in a row are one thread's: there is nothing to share.
-   * @param {number} index of the first
-   * @param {number} count of all entries
-   * @returns {number} index after the last
+   * There is nothing to share: one thread runs them all.
+   * @param {number} first
+   * @param {number} end
+   * @returns {number} 1 if this thread did
    */
-  #endOfRun(index, count) {
-    let end = index + 1;
-    while (end < count && this.entries[end * ENTRY_WORDS + GROUPS] === 1) end++;
-    return end;
+  #runChain(first, end) {
+    if (Atomics.compareExchange(this.#words, CLAIMED + first, 0, 1) !== 0) return 0;
+    for (let index = first; index < end; index++) {
+      const at = index * ENTRY_WORDS;
+      runEntry(this.machine, this.entries, at, 0, this.entries[at + GROUPS]);
+    }
+    return 1;
   }
 
-  /** @param {number} index @param {number} groups @returns {number} how many of them it ran */
-  #runShare(index, groups) {
+  /**
+   * The workgroups of a phase are counted through, those of its first entry first.
+   * @param {number} index of its first entry
+   * @param {number} total
+   * @returns {number} how many of them it ran
+   */
+  #runShare(index, total) {
     const words = this.#words;
-    const at = index * ENTRY_WORDS;
     let done = 0;
-    for (let first = Atomics.load(words, CLAIMED + index); first < groups; ) {
-      const last = first + Math.ceil((groups - first) / (2 * this.threads));
+    for (let first = Atomics.load(words, CLAIMED + index); first < total; ) {
+      const last = first + Math.ceil((total - first) / (2 * this.threads));
       const seen = Atomics.compareExchange(words, CLAIMED + index, first, last);
       if (seen === first) {
-        runEntry(this.machine, this.entries, at, first, last);
+        this.#runGroups(index, first, last);
         done += last - first;
         first = Atomics.load(words, CLAIMED + index);
       } else {
@@ -146,6 +142,16 @@ export class Share {
       }
     }
     return done;
+  }
+
+  /** @param {number} index of a phase's first entry @param {number} first @param {number} last */
+  #runGroups(index, first, last) {
+    for (let at = index * ENTRY_WORDS, before = 0; before < last; at += ENTRY_WORDS) {
+      const groups = this.entries[at + GROUPS];
+      const [from, to] = [Math.max(first - before, 0), Math.min(last - before, groups)];
+      if (from < to) runEntry(this.machine, this.entries, at, from, to);
+      before += groups;
+    }
   }
 
   /** @param {number} entries that are finished */

@@ -5,6 +5,7 @@ import { createMemory, planMemory } from "./cpu_memory.js";
 import { instantiate, memoryImport, withSharedMemory } from "./cpu_module.js";
 import { chooseProfile } from "./device.js";
 import { WebrelaxError, messageOf } from "./errors.js";
+import { Phases } from "./phases.js";
 import { Pool } from "./pool.js";
 import { streamWeights } from "./weights.js";
 
@@ -27,7 +28,8 @@ export function wasmDriver({ profile, threads, startWorker }) {
       const backend = new CPUBackend(cpu, manifest, layout, memory, functions);
       const hire = async () => {
         if (threads === 1) return;
-        cpu.pool = await Pool.start(module.compiled, memory, layout.stacks, backend.machine, startWorker);
+        const phases = new Phases(manifest, layout);
+        cpu.pool = await Pool.start(module.compiled, memory, phases, backend.machine, startWorker);
       };
       const place = streamWeights(manifest, loader, async (bytes, parts) => backend.writeWeights(bytes, parts));
       await Promise.all([hire(), place]);

@@ -19,8 +19,8 @@ from .lower import Values, at_point, finish, flatten, launch, product, taken_nam
 from .nodes import Local
 
 THREADS = 256
-# Points of a group that has one thread.
-RUN = 256
+# Points of a group that has one thread; as few as FEW are sooner computed by one than shared between several.
+RUN, FEW = 256, 4096
 
 
 def schedule_points(program: Program, target: Target) -> Kernel:
@@ -40,10 +40,10 @@ def schedule_points(program: Program, target: Target) -> Kernel:
     domains: dict[Expr, list[Stage]] = {}
     for stage in stages:
         domains.setdefault(product(a.extent for a in stage.spatial), []).append(stage)
-    each = RUN if threads == 1 else 1
-    grid, group, _ = launch(_groups(list(domains), threads * each), target)
+    run = _run(stages, list(domains)) if threads == 1 else 1
+    grid, group, _ = launch(_groups(list(domains), threads * run), target)
     for total, members in domains.items():
-        with _points(body, group, threads, total) as flat:
+        with _points(body, group, threads, run, total) as flat:
             stores: list[tuple[str, Expr, Scalar]] = []
             for stage in members:
                 stores += _stage(body, values, stage, flat, outputs)
@@ -54,11 +54,18 @@ def schedule_points(program: Program, target: Target) -> Kernel:
     return check_own_points(finish(program, body, threads, grid), program)
 
 
+def _run(stages: list[Stage], totals: list[Expr]) -> int:
+    """How many points a lone thread takes; those of sums are no quick ones."""
+    bounds = [upper_bound(total) for total in totals]
+    few = all(bound is not None and bound <= FEW for bound in bounds)
+    return FEW if few and all(stage.reducer is None for stage in stages) else RUN
+
+
 @contextmanager
-def _points(body: Body, group: Expr, threads: int, total: Expr) -> Iterator[Expr]:
+def _points(body: Body, group: Expr, threads: int, run: int, total: Expr) -> Iterator[Expr]:
     """A thread's point out of `total`; a lone thread's run of them, as a loop that a compiler can vectorize."""
     if threads == 1:
-        with body.loop("i", group * RUN, minimum(group * RUN + RUN, total)) as flat:
+        with body.loop("i", group * run, minimum(group * run + run, total)) as flat:
             yield flat
         return
     high = upper_bound(total)

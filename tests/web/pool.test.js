@@ -5,6 +5,7 @@ import { Resolver } from "../../web/cpu_commands.js";
 import { createMemory, planMemory } from "../../web/cpu_memory.js";
 import { instantiate, withSharedMemory } from "../../web/cpu_module.js";
 import { startWorker } from "../../web/node_host.js";
+import { Phases } from "../../web/phases.js";
 import { Pool } from "../../web/pool.js";
 import { HEAP_BASE, PAGES, kernelModule } from "./kernels.js";
 
@@ -22,16 +23,18 @@ const MANIFEST = {
 };
 const MODULE = { heapBase: HEAP_BASE, minimum: PAGES };
 
-async function make(threads, start = startWorker) {
-  const layout = planMemory(MANIFEST, MODULE, threads);
-  const memory = createMemory(MANIFEST, layout, true);
+async function make(threads, start = startWorker, manifest = MANIFEST) {
+  const layout = planMemory(manifest, MODULE, threads);
+  const memory = createMemory(manifest, layout, true);
   const module = new WebAssembly.Module(withSharedMemory(kernelModule()));
   const { functions } = instantiate(module, memory, layout.stacks[0]);
   const machine = { functions, bytes: new Uint8Array(memory.buffer) };
-  const pool = await Pool.start(module, memory, layout.stacks, machine, start);
+  const pool = await Pool.start(module, memory, new Phases(manifest, layout), machine, start);
   const view = (address) => new Int32Array(memory.buffer, address, MOST);
-  const [a, b, counts] = layout.buffers.map(view);
-  return { pool, resolver: new Resolver(MANIFEST, layout), setN: (n) => (view(layout.table)[0] = n), a, b, counts };
+  const arrays = layout.buffers.map(view);
+  const [a, b, counts] = arrays;
+  const setN = (/** @type {number} */ n) => (view(layout.table)[0] = n);
+  return { pool, resolver: new Resolver(manifest, layout), setN, a, b, counts, arrays };
 }
 const dispatches = (count, groups, kernel = 0) => {
   const each = Array.from({ length: count }, (_, at) => [1, kernel, at % 2, groups, 1, 1, 0]);
@@ -102,4 +105,38 @@ test("a worker that does not start is a clear error, and none is left", async ()
   };
   await assert.rejects(make(3, broken), { code: "device", message: /did not start \(no such file\): load it with one/ });
   assert.equal(ended, 2);
+});
+
+/** Six arrays, and the kernel's counts of each: it reads one, and writes another and the counts of that one. */
+const NAMES = ["a", "b", "c", "d", "e", "f"];
+const pairs = NAMES.flatMap((_, from) => NAMES.map((_, to) => [from, to])).filter(([from, to]) => from !== to);
+const MANY = {
+  ...MANIFEST,
+  buffers: [...NAMES, ...NAMES.map((name) => `counts of ${name}`)].map(sized),
+  binding_sets: pairs.map(([from, to]) => [from, to, NAMES.length + to].map(whole)),
+  writes: [[1, 2], []],
+};
+
+test("what runs at the same time touches nothing that another command writes", async () => {
+  const { pool, resolver, setN, arrays } = await make(3, startWorker, MANY);
+  let seed = 1;
+  const random = (/** @type {number} */ below) =>
+    ((seed = (Math.imul(seed, 1103515245) + 12345) & 0x7fffffff) >> 8) % below;
+  for (let round = 0; round < 60; round++) {
+    const groups = [0, 1, 2, 3, 50, MOST][round % 6];
+    const expected = arrays.map(() => new Int32Array(MOST));
+    for (const array of arrays) array.fill(0);
+    const commands = Array.from({ length: 120 }, () => random(pairs.length));
+    for (const set of commands) {
+      const [from, to] = pairs[set];
+      for (let g = 0; g < groups; g++) {
+        expected[to][g] = expected[from][groups - 1 - g] + 1;
+        expected[NAMES.length + to][g]++;
+      }
+    }
+    setN(groups);
+    pool.run(resolver, Uint32Array.from([...commands.flatMap((set) => [1, 0, set, groups, 1, 1, 0]), 0]));
+    arrays.forEach((array, at) => assert.deepEqual(array, expected[at]));
+  }
+  pool.dispose();
 });

@@ -31,21 +31,14 @@ const say = (value) => console.log(JSON.stringify(value));
 """
 
 
-def build_toy_site(folder: Path, **options: Any) -> Path:
-    site = toy.build_toy_site(folder, **options)
-    # What a user's package.json says: the files are ES modules.
-    (site / "package.json").write_text('{"type": "module"}')
-    return site
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_toy_site(tmp_path_factory.mktemp("node") / "site", context=1024)
+    return toy.build_toy_site(tmp_path_factory.mktemp("node") / "site", context=1024)
 
 
 def run(site: Path, body: str) -> Any:
     """What the script writes as its last line, as JSON. It must end by itself."""
-    script = site / "script.js"
+    script = site / "script.mjs"
     script.write_text(HEAD + body)
     done = subprocess.run(["node", script.name], cwd=site, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -109,7 +102,7 @@ def test_the_program_goes_on_meanwhile_and_stops_answers(site: Path) -> None:
 
 
 def test_files_are_checked(tmp_path: Path) -> None:
-    site = build_toy_site(tmp_path / "site")
+    site = toy.build_toy_site(tmp_path / "site")
     shard = site / "models/Toy-1/weights-001.bin"
     script = """
         const error = await createEngine({ model }).catch((error) => error);
@@ -136,6 +129,6 @@ def test_other_targets_are_refused(tmp_path: Path) -> None:
           errors.push(await createEngine({ model, target }).catch(({ code, message }) => [code, message]));
         say(errors);
     """
-    found = run(build_toy_site(tmp_path / "site", targets=("webgpu",)), script)
+    found = run(toy.build_toy_site(tmp_path / "site", targets=("webgpu",)), script)
     assert [code for code, _ in found] == ["options", "options"]
     assert all('Node runs the target "wasm"' in message for _, message in found)
