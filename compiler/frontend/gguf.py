@@ -59,7 +59,10 @@ _TENSOR_TYPES: Mapping[int, tuple[str, int, int]] = {
     40: ("NVFP4", 64, 36),
     41: ("Q1_0", 128, 18),
 }
-SUPPORTED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
+SUPPORTED = (
+    *("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4"),
+    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"),
+)
 
 _SCALARS: Mapping[int, str] = {
     0: "B",

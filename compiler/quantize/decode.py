@@ -7,8 +7,20 @@ from typing import Any
 
 from ..ir import Annotation, Operator, Tensor, is_subsumed
 from ..symbolic import Expr
-from ..tir import Bitcast, Cast, Handle, Program, ProgramBuilder, Scalar, as_scalar, half
-from .packers import BlockFormat, packed_words, sections
+from ..tir import (
+    Bitcast,
+    Cast,
+    Compare,
+    Handle,
+    Literal,
+    Program,
+    ProgramBuilder,
+    Scalar,
+    Select,
+    as_scalar,
+    half,
+)
+from .formats import VALUE_BITS, BlockFormat, Stores, packed_words, sections, stored_bits
 
 
 def decode_program(format: BlockFormat, rows: int, columns: int) -> Program:
@@ -21,9 +33,10 @@ def decode_program(format: BlockFormat, rows: int, columns: int) -> Program:
 
 def decoder(format: BlockFormat, rows: int, columns: int, words: Handle) -> Callable[[Expr, Expr], Scalar]:
     """The element (row, column) of a packed weight, as an expression."""
+    starts = sections(format, rows, columns)
 
     def element(r: Expr, k: Expr) -> Scalar:
-        value = code_at(format, words, r * columns + k, format.zero)
+        value = code_at(format, words, r * columns + k, format.zero, starts)
         if not format.group:
             return value
         scale, minimum = group_values(format, rows, columns, words, r, k // format.group)
@@ -36,33 +49,111 @@ def group_values(
     format: BlockFormat, rows: int, columns: int, words: Handle, row: Expr, group: Expr
 ) -> tuple[Scalar, Scalar | None]:
     """The scale and the minimum, if there is one, of a group of a row."""
+    starts = sections(format, rows, columns)
     at = row * (columns // format.group) + group
-    start = sections(format, rows, columns)[1]
-    if format.has_minimum:
-        pair = words[start + at]
-        return half(pair), half(pair >> 16)
-    return half(words[start + at // 2] >> _u32(at % 2 * 16)), None
+    scale, minimum = _values(format.stores, words, starts[len(format.planes)], at)
+    if not format.super_group:
+        return scale, minimum
+    above = row * (columns // format.super_group) + group // (format.super_group // format.group)
+    most_scale, most_minimum = _values(format.super_stores, words, starts[-1], above)
+    if minimum is None or most_minimum is None:
+        return most_scale * scale, None
+    return most_scale * scale, -(most_minimum * minimum)
+
+
+def _values(stores: Stores, words: Handle, start: int, at: Expr) -> tuple[Scalar, Scalar | None]:
+    """The scale and the minimum, if there is one, that a group or super-group stores."""
+    size = stored_bits(stores)
+    each = 32 // size
+    word = words[start + at // each] if each > 1 else words[start + at]
+    place = at % each * size if each > 1 else None
+    values, before = [], 0
+    for _, type in stores:
+        shift = before if place is None else place + before
+        values.append(_stored(type, word, shift))
+        before += VALUE_BITS[type]
+    return values[0], values[1] if len(values) > 1 else None
+
+
+def _stored(type: str, word: Scalar, shift: Expr | int) -> Scalar:
+    """The number of a type that has its lowest bit at a place of a word, as f32."""
+    if type == "i8":
+        return Cast("f32", _signed(word, 8, shift))
+    moved = _shr(word, shift)
+    match type:
+        case "f32":
+            return Bitcast("f32", moved)
+        case "bf16":
+            return Bitcast("f32", moved << 16)
+        case "f16":
+            return half(moved)
+    return Cast("f32", Bitcast("i32", moved & ((1 << VALUE_BITS[type]) - 1)))
+
+
+def _shr(word: Scalar, shift: Expr | int) -> Scalar:
+    if isinstance(shift, int):
+        return word >> shift if shift else word
+    return word >> _u32(shift)
+
+
+def _signed(word: Scalar, bits: int, shift: Expr | int) -> Scalar:
+    """The field of `bits` bits at a place of a word, as a signed i32."""
+    left = 32 - bits - shift
+    up = word << (left if isinstance(left, int) else _u32(left))
+    return Bitcast("i32", up) >> (32 - bits)
 
 
 def _u32(expr: Expr) -> Scalar:
     return as_scalar(expr, "u32")
 
 
-def code_at(format: BlockFormat, words: Handle, at: Expr, zero: int) -> Scalar:
-    """The code of the element with this flat number, less `zero`, as f32."""
-    word = words[at // format.codes_per_word]
-    shift = at % format.codes_per_word * format.bits
-    if format.code == "f32":
-        return Bitcast("f32", word)
-    if format.code == "bf16":
-        return Bitcast("f32", (word >> _u32(shift)) << 16)
-    if format.code == "f16":
-        return half(word >> _u32(shift))
-    if format.code == "signed":
-        top = Bitcast("i32", word << _u32(32 - format.bits - shift))
-        return Cast("f32", (top >> (32 - format.bits)) - zero if zero else top >> (32 - format.bits))
-    code = Bitcast("i32", (word >> _u32(shift)) & ((1 << format.bits) - 1))
+def code_at(format: BlockFormat, words: Handle, at: Expr, zero: int, starts: tuple[int, ...] = (0,)) -> Scalar:
+    """The number that the code of the element with this flat number stands for, less `zero`, as f32.
+
+    `starts` has the word where each plane starts.
+    """
+    if format.code in ("f32", "bf16", "f16"):
+        word, shift = _place(words, 0, format.bits, at)
+        return _stored(format.code, word, shift)
+    if format.code == "signed" and len(format.planes) == 1:
+        word, shift = _place(words, 0, format.bits, at)
+        return _less(_signed(word, format.bits, shift), zero)
+    code: Scalar | None = None
+    before = 0
+    for start, width in zip(starts, format.planes, strict=False):
+        word, shift = _place(words, start, width, at)
+        part = _shr(word, shift) & ((1 << width) - 1)
+        code = part if code is None else code | part << before
+        before += width
+    assert code is not None
+    if format.codebook:
+        return _less(_entry(format.codebook, code), zero)
+    return _less(_signed(code, format.bits, 0) if format.code == "signed" else Bitcast("i32", code), zero)
+
+
+def _place(words: Handle, start: int, width: int, at: Expr) -> tuple[Scalar, Expr]:
+    """The word of a plane that holds an element's field, and the place of the field in it."""
+    each = 32 // width
+    return words[start + at // each], at % each * width
+
+
+def _less(code: Scalar, zero: int) -> Scalar:
     return Cast("f32", code - zero if zero else code)
+
+
+def _entry(codebook: tuple[int, ...], code: Scalar) -> Scalar:
+    """The entry of a table of signed bytes: four lie in a word, and the upper bits of the code choose the word."""
+    packed = [
+        sum((number & 255) << 8 * at for at, number in enumerate(codebook[i : i + 4]))
+        for i in range(0, len(codebook), 4)
+    ]
+    words: list[Scalar] = [Literal(word, "u32") for word in packed]
+    bit = 4
+    while len(words) > 1:
+        chosen = Compare("ne", code & bit, Literal(0, "u32"))
+        words = [Select(chosen, words[i + 1], words[i]) for i in range(0, len(words), 2)]
+        bit *= 2
+    return Bitcast("i32", words[0] << (Literal(24, "u32") - (code & 3) * 8)) >> 24
 
 
 def _deduce(arguments: tuple[Annotation, ...], attributes: Mapping[str, Any]) -> Annotation:

@@ -1,89 +1,20 @@
-"""How weights lie in a bundle: one u32 array a matrix, repacked losslessly from GGUF's blocks.
-
-A weight of [rows, columns] is one or two sections, each starting at a multiple of 256 bytes:
-
-0. Codes, row-major: element i of the flat array in word i // (32 / bits), at bit (i % (32 / bits)) * bits from the low
-   end. Rows of formats with groups are whole words, so this is also element j of a row in word j // (32 / bits) of it.
-1. Group values, in flat order (group g = row * (columns / group) + j // group). "pair": the f16 scale of group g is in
-   word g // 2, in the low half for an even g. "with_minimum": word g holds the scale (low half) and the minimum (high).
-
-An element is `(code - zero) * scale + minimum` where there are groups, the code itself otherwise.
-"""
+"""Writing packed weights, losslessly from GGUF's blocks, and reading them; `formats` describes the layout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..errors import WebrelaxError
+from .formats import VALUE_BITS, BlockFormat, Stores, packed_words, sections, stored_bits
+from .gguf_blocks import BLOCKS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SECTION_WORDS = 64  # 256 bytes: WebGPU's default minStorageBufferOffsetAlignment
+    Floats = NDArray[np.float32]
 
-
-@dataclass(frozen=True)
-class BlockFormat:
-    """What a kernel needs to know of a layout; schedules read this and never `name`.
-
-    `bits` is the size of a code, `code` how its bits are read; `zero` is subtracted from an integer code. `group`
-    elements of a row share the values that `stores` lists as (what, type), lowest bits first; 0: no groups.
-    """
-
-    name: str
-    bits: int
-    code: Literal["unsigned", "signed", "f16", "bf16", "f32"]
-    zero: int = 0
-    group: int = 0
-    stores: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def codes_per_word(self) -> int:
-        return 32 // self.bits
-
-    @property
-    def has_minimum(self) -> bool:
-        return any(what == "minimum" for what, _ in self.stores)
-
-    @property
-    def group_packing(self) -> Literal["none", "pair", "with_minimum"]:
-        """How section 1 is packed, see above."""
-        if not self.group:
-            return "none"
-        return "with_minimum" if self.has_minimum else "pair"
-
-
-_SCALE, _MINIMUM = ("scale", "f16"), ("minimum", "f16")
-FORMATS: Mapping[str, BlockFormat] = MappingProxyType(
-    {
-        one.name: one
-        for one in (
-            BlockFormat("F32", 32, "f32"),
-            BlockFormat("F16", 16, "f16"),
-            BlockFormat("BF16", 16, "bf16"),
-            BlockFormat("Q8_0", 8, "signed", group=32, stores=(_SCALE,)),
-            BlockFormat("Q4_0", 4, "unsigned", zero=8, group=32, stores=(_SCALE,)),
-            BlockFormat("Q4_1", 4, "unsigned", group=32, stores=(_SCALE, _MINIMUM)),
-        )
-    }
-)
-
-
-def sections(format: BlockFormat, rows: int, columns: int) -> tuple[int, ...]:
-    """The word at which each section starts: (0,) without groups, (0, start of the group values) with."""
-    codes = _code_words(format, rows, columns)
-    return (0, -(-codes // SECTION_WORDS) * SECTION_WORDS) if format.group else (0,)
-
-
-def packed_words(format: BlockFormat, rows: int, columns: int) -> int:
-    """The u32 words of a packed weight; the last section is not padded."""
-    if not format.group:
-        return _code_words(format, rows, columns)
-    return sections(format, rows, columns)[1] + _group_words(format, rows, columns)
+_CHUNK = 1 << 19  # elements repacked at a time: what is made of them on the way stays in the cache
 
 
 def pack(format: BlockFormat, raw: bytes | memoryview, rows: int, columns: int) -> NDArray[np.uint32]:
@@ -92,23 +23,70 @@ def pack(format: BlockFormat, raw: bytes | memoryview, rows: int, columns: int) 
 
     words = np.zeros(packed_words(format, rows, columns), "<u4")
     source = np.frombuffer(raw, np.uint8)
-    expected = _raw_bytes(format, rows, columns)
+    block = BLOCKS[format.name] if format.group else None
+    expected = rows * columns // block.elements * block.size if block else rows * columns * format.bits // 8
     if source.size != expected:
         raise WebrelaxError(f"{format.name} data of {rows} x {columns} take {expected} bytes; got {source.size}")
-    if not format.group:
+    if block is None:
         words.view(np.uint8)[:expected] = source
         return words
-    # Every grouped format of GGUF is blocks of one group: its f16 values, then its codes.
-    value_bytes = 2 * len(format.stores)
-    blocks = source.reshape(-1, value_bytes + format.group * format.bits // 8)
-    codes = blocks[:, value_bytes:]
-    if format.bits == 4:
-        codes = _sequential_nibbles(codes)
-    code_bytes = words.view(np.uint8)[: codes.size]
-    code_bytes.reshape(codes.shape)[...] = codes
-    values = words[sections(format, rows, columns)[1] :].view(np.uint8)[: len(blocks) * value_bytes]
-    values.reshape(-1, value_bytes)[...] = blocks[:, :value_bytes]
+    targets = [words[start:].view(np.uint8) for start in sections(format, rows, columns)]
+    blocks = source.reshape(-1, block.size)
+    step = max(1, _CHUNK // block.elements)
+    ends = [0] * len(targets)
+    for at in range(0, len(blocks), step):
+        codes, values, super_values = block.parts(blocks[at : at + step])
+        parts = _planes(format, codes)
+        parts.append(_side_by_side(format.stores, values))
+        if format.super_group:
+            parts.append(_side_by_side(format.super_stores, super_values))
+        for number, part in enumerate(parts):
+            data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+            targets[number][ends[number] : ends[number] + data.size] = data
+            ends[number] += data.size
     return words
+
+
+def _planes(format: BlockFormat, codes: NDArray[np.uint8]) -> list[NDArray[Any]]:
+    """The bytes of each plane."""
+    import numpy as np
+
+    parts, shift = [], 0
+    for width in format.planes:
+        plane = codes
+        if width < format.bits:
+            plane = codes >> np.uint8(shift) & np.uint8((1 << width) - 1)
+        parts.append(_dense(np.ascontiguousarray(plane).reshape(-1), width))
+        shift += width
+    return parts
+
+
+def _dense(codes: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
+    """Codes of `width` bits, a byte each, side by side: the first in the lowest bits."""
+    import numpy as np
+
+    if width == 8:
+        return codes
+    if width == 1:
+        return np.packbits(codes, bitorder="little")
+    # The codes of a byte are read as one integer: each moves down to its place, and what is above is cut off.
+    together = codes.view({4: "<u2", 2: "<u4"}[width])
+    result = together.copy()
+    for place in range(1, 8 // width):
+        result |= together >> (place * (8 - width))
+    return result.astype(np.uint8)
+
+
+def _side_by_side(stores: Stores, values: tuple[NDArray[Any], ...]) -> NDArray[Any]:
+    """What each group stores, as one unsigned integer."""
+    import numpy as np
+
+    result = values[0].astype(f"<u{stored_bits(stores) // 8}")
+    place = VALUE_BITS[stores[0][1]]
+    for (_, type), value in zip(stores[1:], values[1:], strict=True):
+        result |= value.astype(result.dtype) << np.array(place, result.dtype)
+        place += VALUE_BITS[type]
+    return result
 
 
 def unpack(format: BlockFormat, packed: NDArray[np.uint32], rows: int, columns: int) -> NDArray[np.float32]:
@@ -120,53 +98,74 @@ def unpack(format: BlockFormat, packed: NDArray[np.uint32], rows: int, columns: 
     if words.shape != (expected,):
         raise WebrelaxError(f"{format.name} of {rows} x {columns} packs to {expected} words; got shape {words.shape}")
     size = rows * columns
-    shifts = np.arange(0, 32, format.bits, dtype=np.uint32)
-    mask = np.uint32((1 << format.bits) - 1)
-    codes = (words[: _code_words(format, rows, columns), None] >> shifts & mask).reshape(-1)[:size]
-    if format.code in ("f32", "bf16"):
-        return (codes << np.uint32(32 - format.bits)).view(np.float32).reshape(rows, columns)
-    if format.code == "f16":
-        return codes.astype(np.uint16).view(np.float16).astype(np.float32).reshape(rows, columns)
+    starts = sections(format, rows, columns)
+    codes = np.zeros(size, np.uint32)
+    shift = 0
+    for start, width in zip(starts, format.planes, strict=False):
+        codes |= _fields(words[start:], width, size) << np.uint32(shift)
+        shift += width
+    numbers = _numbers(format, codes)
+    if not format.group:
+        return numbers.reshape(rows, columns)
+    groups = size // format.group
+    scale, *minimum = _values(format.stores, words[starts[len(format.planes)] :], groups)
+    if format.super_group:
+        each = format.super_group // format.group
+        above = _values(format.super_stores, words[starts[-1] :], groups // each)
+        scale = above[0].repeat(each) * scale
+        minimum = [-(most.repeat(each) * part) for most, part in zip(above[1:], minimum, strict=True)]
+    result = numbers.reshape(groups, -1) * scale[:, None]
+    for least in minimum:
+        result += least[:, None]
+    return result.reshape(rows, columns)
+
+
+def _fields(words: NDArray[np.uint32], width: int, count: int) -> NDArray[np.uint32]:
+    """The first fields of `width` bits."""
+    import numpy as np
+
+    shifts = np.arange(0, 32, width, dtype=np.uint32)
+    used = words[: -(-count * width // 32), None]
+    return (used >> shifts & np.uint32((1 << width) - 1)).reshape(-1)[:count]
+
+
+def _numbers(format: BlockFormat, codes: NDArray[np.uint32]) -> Floats:
+    import numpy as np
+
+    if format.code in ("f32", "bf16", "f16"):
+        return _floats(format.code, codes)
+    if format.codebook:
+        return np.array(format.codebook, np.float32)[codes]
     numbers = codes.astype(np.int32)
     if format.code == "signed":
         sign = 1 << (format.bits - 1)
         numbers = (numbers ^ sign) - sign
-    grouped = (numbers - format.zero).astype(np.float32).reshape(-1, format.group)
-    halves = words[sections(format, rows, columns)[1] :].view("<f2").astype(np.float32)
-    values = halves[: len(grouped) * len(format.stores)].reshape(len(grouped), -1)
-    result = grouped * values[:, :1]
-    if format.has_minimum:
-        result += values[:, 1:]
-    return result.reshape(rows, columns)
+    return (numbers - format.zero).astype(np.float32)
 
 
-def _code_words(format: BlockFormat, rows: int, columns: int) -> int:
-    if rows < 1 or columns < 1:
-        raise WebrelaxError(f"a weight of {rows} x {columns} is empty; both sizes must be at least 1")
-    if format.group and columns % format.group:
-        raise WebrelaxError(
-            f"{format.name} stores groups of {format.group}; a row of {columns} elements is no multiple of that"
-        )
-    return -(-rows * columns // format.codes_per_word)
-
-
-def _group_words(format: BlockFormat, rows: int, columns: int) -> int:
-    groups = rows * columns // format.group
-    return -(-groups * len(format.stores) // 2)
-
-
-def _raw_bytes(format: BlockFormat, rows: int, columns: int) -> int:
-    """Bytes of the GGUF block data."""
-    code_bytes = rows * columns * format.bits // 8
-    return code_bytes + (rows * columns // format.group * 2 * len(format.stores) if format.group else 0)
-
-
-def _sequential_nibbles(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[blocks, 16] bytes in GGUF's order (byte j: element j low, element j + 16 high) to elements in sequence."""
+def _values(stores: Stores, words: NDArray[np.uint32], count: int) -> list[Floats]:
+    """Each of the values that the first groups store."""
     import numpy as np
 
-    half = codes.shape[1] // 2
-    sequential = np.empty_like(codes, order="C")
-    sequential[:, :half] = (codes[:, 0::2] & 0x0F) | (codes[:, 1::2] << 4)
-    sequential[:, half:] = (codes[:, 0::2] >> 4) | (codes[:, 1::2] & 0xF0)
-    return sequential
+    together = _fields(words, stored_bits(stores), count)
+    values, place = [], 0
+    for _, type in stores:
+        bits = VALUE_BITS[type]
+        values.append(_floats(type, together >> np.uint32(place) & np.uint32((1 << bits) - 1)))
+        place += bits
+    return values
+
+
+def _floats(type: str, bits: NDArray[np.uint32]) -> Floats:
+    """Numbers of a type as f32, from their bits."""
+    import numpy as np
+
+    if type == "f32":
+        return bits.view(np.float32)
+    if type == "bf16":
+        return (bits << np.uint32(16)).view(np.float32)
+    if type == "f16":
+        return bits.astype(np.uint16).view(np.float16).astype(np.float32)
+    if type == "i8":
+        return bits.astype(np.uint8).view(np.int8).astype(np.float32)
+    return bits.astype(np.float32)

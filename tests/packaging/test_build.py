@@ -108,8 +108,8 @@ def test_what_is_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str
     line = refused(capsys, small_llama(tmp_path / "a.gguf", architecture="mamba"), site)
     assert "mamba" in line
     assert "llama" in line
-    line = refused(capsys, small_llama(tmp_path / "b.gguf", weight_type="Q6_K"), site)
-    assert "Q6_K" in line
+    line = refused(capsys, small_llama(tmp_path / "b.gguf", weight_type="IQ2_XXS"), site)
+    assert "IQ2_XXS" in line
     assert "Q4_1" in line
     line = refused(capsys, small_llama(tmp_path / "c.gguf", without="blk.0.ffn_up.weight"), site)
     assert "blk.0.ffn_up.weight" in line

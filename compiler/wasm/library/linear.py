@@ -26,7 +26,9 @@ STACK = 192 << 10
 def is_packed(arguments: Arguments, attributes: Attributes, target: Target) -> bool:
     """Whether the kernels know the structure of the weight's format, and its rows are not too long."""
     format: BlockFormat = attributes["format"]
-    codes = format.group == GROUP and (format.bits, format.code) in ((4, "unsigned"), (8, "unsigned"), (8, "signed"))
+    floats = all(type == "f16" for _, type in format.stores) and not format.super_group
+    linear_codes = (format.bits, format.code) in ((4, "unsigned"), (8, "unsigned"), (8, "signed"))
+    codes = format.group == GROUP and floats and linear_codes and not format.codebook
     plain = not format.group and format.code in ("f16", "bf16", "f32")
     columns = attributes["columns"]
     match arguments:

@@ -48,9 +48,9 @@ def check(graph: FunctionBuilder, results: list[Any], expected: list[str], *args
 def test_every_format_decodes_inside_matmul_and_gather(rows: Any) -> None:
     for name, format in FORMATS.items():
         b = FunctionBuilder("f")
-        words = Constant("w", Tensor((packed_words(format, 5, 64),), "u32"))
-        decoded = [b.op(dequantize, words, format=format, rows=5, columns=64) for _ in range(2)]
-        y = b.op(ops.linear, b.param("x", f32(rows, 64)), decoded[0])
+        words = Constant("w", Tensor((packed_words(format, 5, 256),), "u32"))
+        decoded = [b.op(dequantize, words, format=format, rows=5, columns=256) for _ in range(2)]
+        y = b.op(ops.linear, b.param("x", f32(rows, 256)), decoded[0])
         z = b.op(ops.take, decoded[1], b.param("ids", i32(rows)))
         assert kernels(fused(module_of(b.finish(y, z)))) == ["fused_dequantize_linear", "fused_dequantize_take"], name
 

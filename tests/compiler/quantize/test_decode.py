@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from webrelax.compiler.ir import Annotation, Object, Tensor, verify
 from webrelax.compiler.passes import legalize
-from webrelax.compiler.quantize import FORMATS, decode_program, dequantize, packed_words, unpack
+from webrelax.compiler.quantize import FORMATS, decode_program, dequantize, pack, packed_words, unpack
 from webrelax.compiler.tir import interpreter
 from webrelax.compiler.tir.interpreter import run
 
 from ..ops.cases import module_calling
+from .blocks import dequantized, random_blocks
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -24,7 +25,7 @@ from ..ops.cases import module_calling
 def test_random_blocks(name: str, rows: int, groups: int, seed: int, block: int) -> None:
     """Random words hold every code, and scales that are subnormal, infinite or not a number too."""
     format = FORMATS[name]
-    columns = groups * (format.group or 3)
+    columns = groups * (format.row_unit if format.group else 3)
     words = np.random.default_rng(seed).integers(0, 2**32, packed_words(format, rows, columns), dtype=np.uint32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "BLOCK", block)
@@ -34,6 +35,13 @@ def test_random_blocks(name: str, rows: int, groups: int, seed: int, block: int)
     numbers = ~np.isnan(expected)
     assert (decoded.view(np.uint32) == expected.view(np.uint32))[numbers].all()
     assert np.isnan(decoded[~numbers]).all()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_blocks_of_a_file(name: str) -> None:
+    raw = random_blocks(name, 3, 512, 7)
+    (decoded,) = run(decode_program(FORMATS[name], 3, 512), [pack(FORMATS[name], raw.data, 3, 512)])
+    assert np.array_equal(decoded.view(np.uint32), dequantized(name, raw, 3, 512).view(np.uint32))
 
 
 def test_the_operator() -> None:

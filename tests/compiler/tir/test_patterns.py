@@ -84,7 +84,7 @@ def test_parts_of_softmax_and_rms_norm() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_decodes_are_injective(name: str) -> None:
-    assert classify(decode_program(FORMATS[name], 3, 64)) == Kind.INJECTIVE
+    assert classify(decode_program(FORMATS[name], 3, 256)) == Kind.INJECTIVE
 
 
 def custom_decode() -> Program:
