@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_check(commands)
     _add_generate(commands)
+    _add_perplexity(commands)
     _add_inspect(commands)
     return parser
 
@@ -219,6 +220,25 @@ def _add_generate(commands: _Commands) -> None:
     _add_model(generate)
     _add_target(generate)
     _add_json(generate)
+
+
+def _add_perplexity(commands: _Commands) -> None:
+    summary = "measure how well a site's model foresees a text, on this machine's GPU or CPU"
+    perplexity = _command(commands, "perplexity", summary)
+    _add_site(perplexity)
+    perplexity.add_argument("text", type=Path, metavar="TEXT", help="a file of UTF-8 text")
+    perplexity.add_argument("--tokens", type=_COUNT, metavar="N", help="read the first N tokens alone (default: all)")
+    perplexity.add_argument(
+        "--window",
+        type=_COUNT,
+        metavar="N",
+        help="how many tokens a prediction sees at most; the text is cut into windows of so many (default: 512, or the"
+        " model's context where that is shorter)",
+    )
+    perplexity.add_argument("--interpreter", action="store_true", help="run on the NumPy interpreter (slow)")
+    _add_model(perplexity)
+    _add_target(perplexity)
+    _add_json(perplexity)
 
 
 def _add_inspect(commands: _Commands) -> None:

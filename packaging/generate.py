@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     text = Text(bundle)
     prompt = text.encode(args.prompt) if args.raw else text.encode_chat([{"role": "user", "content": args.prompt}])
     check_prompt(prompt, bundle.manifest["model"]["context"])
-    backend = InterpreterBackend(bundle) if args.interpreter else _native(bundle)
+    backend = InterpreterBackend(bundle) if args.interpreter else native_backend(bundle)
     engine = Engine(bundle, backend)
     sampling = _sampling(args, text.defaults)
     stats = Stats()
@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _native(bundle: Bundle) -> Backend:
+def native_backend(bundle: Bundle) -> Backend:
+    """The model on this machine. Raises WebrelaxError, which names the alternative, where there is no device."""
     try:
         device = device_of(bundle)
     except WebrelaxError as error:

@@ -16,7 +16,7 @@ from webrelax.compiler.errors import WebrelaxError
 from webrelax.packaging import __version__
 from webrelax.packaging.cli import main
 
-COMMANDS = ("build", "serve", "check", "generate", "inspect")
+COMMANDS = ("build", "serve", "check", "generate", "perplexity", "inspect")
 
 Stub = Callable[[argparse.Namespace], int]
 
