@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..errors import WebrelaxError
 from .mapped import map_file
@@ -107,7 +107,7 @@ def _tensor(path: Path, view: memoryview, start: int, name: str, entry: Any) -> 
     return SafeTensor(name, type_name, tuple(shape), start + begin, end - begin, view)
 
 
-def _are_counts(value: Any) -> bool:
+def _are_counts(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 1 << 63 for item in value)
 
 

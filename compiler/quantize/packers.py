@@ -30,21 +30,54 @@ def pack(format: BlockFormat, raw: bytes | memoryview, rows: int, columns: int) 
     if block is None:
         words.view(np.uint8)[:expected] = source
         return words
-    targets = [words[start:].view(np.uint8) for start in sections(format, rows, columns)]
+    writer = _Writer(format, words, rows, columns)
     blocks = source.reshape(-1, block.size)
     step = max(1, _CHUNK // block.elements)
-    ends = [0] * len(targets)
     for at in range(0, len(blocks), step):
-        codes, values, super_values = block.parts(blocks[at : at + step])
-        parts = _planes(format, codes)
-        parts.append(_side_by_side(format.stores, values))
-        if format.super_group:
-            parts.append(_side_by_side(format.super_stores, super_values))
+        writer.add(*block.parts(blocks[at : at + step]))
+    return words
+
+
+def pack_parts(
+    format: BlockFormat,
+    codes: NDArray[np.uint8],
+    values: tuple[NDArray[Any], ...],
+    super_values: tuple[NDArray[Any], ...],
+    rows: int,
+    columns: int,
+) -> NDArray[np.uint32]:
+    """u32 of [packed_words], from codes, a byte each, and from the unsigned bits of what groups and super-groups store."""
+    import numpy as np
+
+    words = np.zeros(packed_words(format, rows, columns), "<u4")
+    _Writer(format, words, rows, columns).add(codes, values, super_values)
+    return words
+
+
+class _Writer:
+    """Fills the sections of a packed weight from front to back."""
+
+    def __init__(self, format: BlockFormat, words: NDArray[np.uint32], rows: int, columns: int) -> None:
+        import numpy as np
+
+        self._format = format
+        self._targets = [words[start:].view(np.uint8) for start in sections(format, rows, columns)]
+        self._ends = [0] * len(self._targets)
+
+    def add(
+        self, codes: NDArray[np.uint8], values: tuple[NDArray[Any], ...], super_values: tuple[NDArray[Any], ...]
+    ) -> None:
+        """The next groups."""
+        import numpy as np
+
+        parts = [*_planes(self._format, codes), _side_by_side(self._format.stores, values)]
+        if self._format.super_group:
+            parts.append(_side_by_side(self._format.super_stores, super_values))
         for number, part in enumerate(parts):
             data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-            targets[number][ends[number] : ends[number] + data.size] = data
-            ends[number] += data.size
-    return words
+            end = self._ends[number] + data.size
+            self._targets[number][self._ends[number] : end] = data
+            self._ends[number] = end
 
 
 def _planes(format: BlockFormat, codes: NDArray[np.uint8]) -> list[NDArray[Any]]:
