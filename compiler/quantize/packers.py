@@ -46,7 +46,7 @@ def pack_parts(
     rows: int,
     columns: int,
 ) -> NDArray[np.uint32]:
-    """u32 of [packed_words], from codes, a byte each, and from the unsigned bits of what groups and super-groups store."""
+    """u32 of [packed_words], from codes, a byte each, and unsigned bits of what groups and super-groups store."""
     import numpy as np
 
     words = np.zeros(packed_words(format, rows, columns), "<u4")
