@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir import Annotation, Operator, Tensor, is_subsumed
@@ -77,30 +77,33 @@ def _values(stores: Stores, words: Handle, start: int, at: Expr) -> tuple[Scalar
 
 def _stored(type: str, word: Scalar, shift: Expr | int) -> Scalar:
     """The number of a type that has its lowest bit at a place of a word, as f32."""
-    if type == "i8":
-        return Cast("f32", _signed(word, 8, shift))
-    moved = _shr(word, shift)
     match type:
         case "f32":
-            return Bitcast("f32", moved)
+            return Bitcast("f32", word)
         case "bf16":
-            return Bitcast("f32", moved << 16)
+            return Bitcast("f32", _moved(word, shift) << 16)
         case "f16":
-            return half(moved)
-    return Cast("f32", Bitcast("i32", moved & ((1 << VALUE_BITS[type]) - 1)))
+            return half(_moved(word, shift))
+        case "i8":
+            return Cast("f32", _signed(word, 8, shift))
+    return Cast("f32", _unsigned(word, VALUE_BITS[type], shift))
 
 
-def _shr(word: Scalar, shift: Expr | int) -> Scalar:
+def _moved(word: Scalar, shift: Expr | int) -> Scalar:
     if isinstance(shift, int):
         return word >> shift if shift else word
     return word >> _u32(shift)
 
 
+def _unsigned(word: Scalar, bits: int, shift: Expr | int) -> Scalar:
+    """The field of `bits` bits at a place of a word, as an i32."""
+    return Bitcast("i32", _moved(word, shift) & ((1 << bits) - 1))
+
+
 def _signed(word: Scalar, bits: int, shift: Expr | int) -> Scalar:
-    """The field of `bits` bits at a place of a word, as a signed i32."""
+    """Such a field in two's complement."""
     left = 32 - bits - shift
-    up = word << (left if isinstance(left, int) else _u32(left))
-    return Bitcast("i32", up) >> (32 - bits)
+    return Bitcast("i32", word << (left if isinstance(left, int) else _u32(left))) >> (32 - bits)
 
 
 def _u32(expr: Expr) -> Scalar:
@@ -112,39 +115,46 @@ def code_at(format: BlockFormat, words: Handle, at: Expr, zero: int, starts: tup
 
     `starts` has the word where each plane starts.
     """
+    fields = [
+        (words[start + at // (32 // width)], width, at % (32 // width) * width)
+        for start, width in zip(starts, format.planes, strict=False)
+    ]
     if format.code in ("f32", "bf16", "f16"):
-        word, shift = _place(words, 0, format.bits, at)
+        ((word, _, shift),) = fields
         return _stored(format.code, word, shift)
-    if format.code == "signed" and len(format.planes) == 1:
-        word, shift = _place(words, 0, format.bits, at)
-        return _less(_signed(word, format.bits, shift), zero)
-    code: Scalar | None = None
-    before = 0
-    for start, width in zip(starts, format.planes, strict=False):
-        word, shift = _place(words, start, width, at)
-        part = _shr(word, shift) & ((1 << width) - 1)
-        code = part if code is None else code | part << before
-        before += width
-    assert code is not None
     if format.codebook:
-        return _less(_entry(format.codebook, code), zero)
-    return _less(_signed(code, format.bits, 0) if format.code == "signed" else Bitcast("i32", code), zero)
-
-
-def _place(words: Handle, start: int, width: int, at: Expr) -> tuple[Scalar, Expr]:
-    """The word of a plane that holds an element's field, and the place of the field in it."""
-    each = 32 // width
-    return words[start + at // each], at % each * width
+        return _less(_entry(format.codebook, fields), zero)
+    whole = [_unsigned(*field) for field in fields]
+    if format.code == "signed":
+        whole[-1] = _signed(*fields[-1])
+    if len(whole) == 1:
+        return _less(whole[0], zero)
+    # The planes are added as floats, exactly: kernels read the field of a word as a float without a shift.
+    code: Scalar = Cast("f32", whole[0])
+    place = format.planes[0]
+    for part, width in zip(whole[1:], format.planes[1:], strict=True):
+        code += Cast("f32", part) * float(1 << place)
+        place += width
+    return code - float(zero) if zero else code
 
 
 def _less(code: Scalar, zero: int) -> Scalar:
     return Cast("f32", code - zero if zero else code)
 
 
-def _entry(codebook: tuple[int, ...], code: Scalar) -> Scalar:
-    """The entry of a table of signed bytes: four lie in a word, and the upper bits of the code choose the word."""
+def _entry(codebook: tuple[int, ...], fields: Sequence[tuple[Scalar, int, Expr]]) -> Scalar:
+    """The entry of a table of signed bytes: four lie in a word, and the upper bits of the code choose the word.
+
+    The first entry is in the top byte, so that the entry moves there by its number.
+    """
+    code: Scalar = Literal(0, "u32")
+    place = 0
+    for number, (word, width, shift) in enumerate(fields):
+        part = _moved(word, shift) & ((1 << width) - 1)
+        code = code | part << place if number else part
+        place += width
     packed = [
-        sum((number & 255) << 8 * at for at, number in enumerate(codebook[i : i + 4]))
+        sum((number & 255) << 24 - 8 * at for at, number in enumerate(codebook[i : i + 4]))
         for i in range(0, len(codebook), 4)
     ]
     words: list[Scalar] = [Literal(word, "u32") for word in packed]
@@ -153,7 +163,7 @@ def _entry(codebook: tuple[int, ...], code: Scalar) -> Scalar:
         chosen = Compare("ne", code & bit, Literal(0, "u32"))
         words = [Select(chosen, words[i + 1], words[i]) for i in range(0, len(words), 2)]
         bit *= 2
-    return Bitcast("i32", words[0] << (Literal(24, "u32") - (code & 3) * 8)) >> 24
+    return Bitcast("i32", words[0] << (code & 3) * 8) >> 24
 
 
 def _deduce(arguments: tuple[Annotation, ...], attributes: Mapping[str, Any]) -> Annotation:
