@@ -6,9 +6,7 @@ a stranger: every count is compared with the bytes that are left before anything
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from ..errors import WebrelaxError
+from .mapped import map_file
 
 MetadataValue: TypeAlias = "bool | int | float | str | tuple[MetadataValue, ...]"
 _Kind = TypeVar("_Kind", bool, int, float, str, "tuple[MetadataValue, ...]")
@@ -144,7 +143,7 @@ class GGUFFile:
 def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     """Map the GGUF file at `path` and read its header; WebrelaxError if it is missing, damaged or of another format."""
     path = Path(path)
-    view = _map(path)
+    view = map_file(path, "a .gguf file")
     magic = bytes(view[:4])
     if magic != b"GGUF":
         raise WebrelaxError(f"{path}: this is not a GGUF file; {_guess(bytes(view[:512]))}")
@@ -287,24 +286,6 @@ class _Header:
         if offset % alignment:
             raise self.error(f"{tensor} starts at offset {offset}, which is no multiple of the alignment {alignment}")
         return name, type_name, shape, offset, prod(shape) // block * block_bytes
-
-
-def _map(path: Path) -> memoryview:
-    try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
-            raise WebrelaxError(f"{path}: this is a folder; give a .gguf file")
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait forever
-            raise WebrelaxError(f"{path}: this is not a regular file; give a .gguf file")
-        if status.st_size == 0:
-            raise WebrelaxError(f"{path}: the file is empty; download it again")
-        with path.open("rb") as file:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except FileNotFoundError:
-        raise WebrelaxError(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as problem:  # ValueError: a NUL in the path, or a file emptied meanwhile
-        reason = getattr(problem, "strerror", None) or problem
-        raise WebrelaxError(f"{path}: the file cannot be read ({reason})") from None
 
 
 def _alignment(header: _Header, metadata: Mapping[str, MetadataValue]) -> int:
