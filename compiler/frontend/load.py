@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 _DEFAULT_CONTEXT = 2048
 
+# What the rotary frequencies are divided by: Llama 3's scaling to long contexts.
+_ROPE_FACTORS = "rope_freqs.weight"
+
 # What a tensor that no part of a model reads stands for, by how its name ends.
 _NOT_SUPPORTED = {
     ".bias": "biases",
-    "rope_freqs.weight": "rotary frequency factors",
     "ffn_gate_inp.weight": "a mixture of experts",
 }
 
@@ -79,12 +81,14 @@ def _load_llama(file: GGUFFile, context: int | None) -> LoadedModel:
         raise file.error(f"'llama.block_count' is {config.layers}, but the file has only {len(file.tensors)} tensors")
     model = Llama(config, bound)
     _check_cache(file, model, bound)
+    slower = nn.Parameter(config.head_size // 2)
+    factors = _bind(file, _ROPE_FACTORS, slower) if _ROPE_FACTORS in file.tensors else None
     weights = {
-        "rope.cosines": _rope_table(config, bound, "cos"),
-        "rope.sines": _rope_table(config, bound, "sin"),
+        "rope.cosines": _rope_table(config, bound, "cos", factors),
+        "rope.sines": _rope_table(config, bound, "sin", factors),
     }
     stored = {name: parameter for name, parameter in model.named_parameters() if name not in weights}
-    _refuse_others(file, {llama_tensor(name) for name in stored})
+    _refuse_others(file, {_ROPE_FACTORS, *(llama_tensor(name) for name in stored)})
     for name, parameter in stored.items():
         weights[name] = _bind(file, llama_tensor(name), parameter)
     return LoadedModel("llama", model, bound, config.vocabulary, weights)
@@ -139,14 +143,19 @@ def _stored(tensor: GGUFTensor, parameter: nn.Parameter) -> Array:
     return packed.view(np.float32).reshape(parameter.shape) if parameter.format.code == "f32" else packed
 
 
-def _rope_table(config: LlamaConfig, context: int, function: str) -> Callable[[], Array]:
-    """[context, head_size / 2] of cos or sin of position * theta^(-2 i / head_size), in double precision."""
+def _rope_table(
+    config: LlamaConfig, context: int, function: str, factors: Callable[[], Array] | None
+) -> Callable[[], Array]:
+    """[context, head_size / 2] of cos or sin of position * theta^(-2 i / head_size) / factors[i], in doubles."""
 
     def table() -> Array:
         import numpy as np
 
         pairs = np.arange(config.head_size // 2, dtype=np.float64)
-        angles = np.outer(np.arange(context), config.rope_theta ** (-2 * pairs / config.head_size))
+        frequencies = config.rope_theta ** (-2 * pairs / config.head_size)
+        if factors is not None:
+            frequencies = frequencies / factors()
+        angles = np.outer(np.arange(context), frequencies)
         return np.asarray({"cos": np.cos, "sin": np.sin}[function](angles), np.float32)
 
     return table

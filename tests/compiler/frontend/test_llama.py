@@ -149,8 +149,22 @@ def test_up_to_the_bound_and_not_beyond() -> None:
         session.step(tokens[:10])
 
 
-def test_a_gguf_file_against_transformers_on_its_dequantized_weights(tmp_path: Path) -> None:
-    path = small_llama(tmp_path / "model.gguf", weight_type="Q4_1")
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_gguf_file_against_transformers_on_its_dequantized_weights(tmp_path: Path, scaled: bool) -> None:
+    scaling = {
+        "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    } if scaled else {"rope_type": "default", "rope_theta": 10000.0}  # fmt: skip
+    reference = reference_model(
+        True, vocab_size=len(vocabulary()), hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS, intermediate_size=FEED_FORWARD, max_position_embeddings=FILE_CONTEXT,
+        rope_parameters=scaling,
+    )  # fmt: skip
+    size = HIDDEN // HEADS
+    factors = 10000.0 ** (-np.arange(0, size, 2) / size) / reference.model.rotary_emb.inv_freq.numpy()
+    assert (np.ptp(factors) > 1) == scaled
+    tensors = {"rope_freqs.weight": factors.astype(np.float32)} if scaled else {}
+    path = small_llama(tmp_path / "model.gguf", weight_type="Q4_1", tensors=tensors)
     _, loaded = load_gguf(path)
     export = export_decoder(loaded.model, loaded.context, CHUNK)
     tokens = [t % loaded.vocabulary for t in TOKENS]
@@ -160,11 +174,6 @@ def test_a_gguf_file_against_transformers_on_its_dequantized_weights(tmp_path: P
     for at in range(0, len(tokens), CHUNK):
         logits = session.step(tokens[at : at + CHUNK])
 
-    reference = reference_model(
-        True, vocab_size=len(vocabulary()), hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS, intermediate_size=FEED_FORWARD, max_position_embeddings=FILE_CONTEXT,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    )  # fmt: skip
     assign(reference, path)
     np.testing.assert_allclose(logits, reference_logits(reference, tokens)[-1], atol=1e-4)
 
@@ -188,6 +197,8 @@ def assign(model: LlamaForCausalLM, path: Path) -> None:
                     heads = HEADS if part == "attn_q" else KV_HEADS
                     pairs = values.reshape(heads, -1, 2, values.shape[-1])
                     values = pairs.swapaxes(1, 2).reshape(values.shape)
+            case ["rope_freqs", _]:
+                continue
             case ["token_embd", _]:
                 name = "model.embed_tokens.weight"
             case _:

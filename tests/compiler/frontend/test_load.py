@@ -92,7 +92,7 @@ def test_metadata_that_is_refused(tmp_path: Path, metadata: dict[str, Any], prob
     [
         ("blk.0.attn_q.bias", (64,), "the tensor 'blk.0.attn_q.bias' (biases) is no part of the model"),
         ("output.bias", (TOKENS,), "(biases)"),
-        ("rope_freqs.weight", (8,), "(rotary frequency factors)"),
+        ("rope_freqs.weight", (7,), "the tensor 'rope_freqs.weight' is (7,), not (8,) as the metadata say"),
         ("blk.1.ffn_gate_inp.weight", (4, 64), "(a mixture of experts)"),
         ("blk.1.attn_q_norm.weight", (16,), "the tensor 'blk.1.attn_q_norm.weight' is no part of the model"),
         ("a\n\x1b[31m" + "b" * 500, (8,), "is no part of the model"),
