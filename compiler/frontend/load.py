@@ -81,8 +81,7 @@ def _load_llama(file: GGUFFile, context: int | None) -> LoadedModel:
         raise file.error(f"'llama.block_count' is {config.layers}, but the file has only {len(file.tensors)} tensors")
     model = Llama(config, bound)
     _check_cache(file, model, bound)
-    slower = nn.Parameter(config.head_size // 2)
-    factors = _bind(file, _ROPE_FACTORS, slower) if _ROPE_FACTORS in file.tensors else None
+    factors = _rope_factors(file, config) if _ROPE_FACTORS in file.tensors else None
     weights = {
         "rope.cosines": _rope_table(config, bound, "cos", factors),
         "rope.sines": _rope_table(config, bound, "sin", factors),
@@ -141,6 +140,25 @@ def _stored(tensor: GGUFTensor, parameter: nn.Parameter) -> Array:
 
     packed = pack(parameter.format, tensor.bytes(), *parameter.rows_columns)
     return packed.view(np.float32).reshape(parameter.shape) if parameter.format.code == "f32" else packed
+
+
+def _rope_factors(file: GGUFFile, config: LlamaConfig) -> Callable[[], Array]:
+    """Reads the factors, f32[head_size / 2]."""
+    tensor = file.tensors[_ROPE_FACTORS]
+    if tensor.type != "F32" or tensor.shape != (config.head_size // 2,):
+        raise file.error(
+            f"the tensor {_ROPE_FACTORS!r} is {tensor.type} {tensor.shape}, not F32 {(config.head_size // 2,)}"
+        )
+
+    def read() -> Array:
+        import numpy as np
+
+        factors = np.frombuffer(tensor.bytes(), "<f4")
+        if not (np.isfinite(factors) & (factors > 0)).all():
+            raise file.error(f"the tensor {_ROPE_FACTORS!r} has a factor that is not a positive number")
+        return factors
+
+    return read
 
 
 def _rope_table(

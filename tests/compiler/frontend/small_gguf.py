@@ -30,11 +30,11 @@ def small_llama(
     without: str = "",
     seed: int = 0,
     metadata: Mapping[str, Any] = _NOTHING,
-    tensors: Mapping[str, npt.NDArray[np.float32]] = _NOTHING,
+    tensors: Mapping[str, npt.NDArray[np.floating[Any]]] = _NOTHING,
 ) -> Path:
     """Writes the model and returns its path. Norms are F32, the embedding Q8_0, the other matrices of `weight_type`.
 
-    `metadata` adds or replaces values, None takes one away; `tensors` adds or replaces tensors, stored as F32.
+    `metadata` adds or replaces values, None takes one away; `tensors` adds or replaces tensors, stored as they are.
     """
     writer = gguf.GGUFWriter(path, architecture)
     values = {**_metadata(architecture), **metadata}

@@ -92,7 +92,7 @@ def test_metadata_that_is_refused(tmp_path: Path, metadata: dict[str, Any], prob
     [
         ("blk.0.attn_q.bias", (64,), "the tensor 'blk.0.attn_q.bias' (biases) is no part of the model"),
         ("output.bias", (TOKENS,), "(biases)"),
-        ("rope_freqs.weight", (7,), "the tensor 'rope_freqs.weight' is (7,), not (8,) as the metadata say"),
+        ("rope_freqs.weight", (7,), "the tensor 'rope_freqs.weight' is F32 (7,), not F32 (8,)"),
         ("blk.1.ffn_gate_inp.weight", (4, 64), "(a mixture of experts)"),
         ("blk.1.attn_q_norm.weight", (16,), "the tensor 'blk.1.attn_q_norm.weight' is no part of the model"),
         ("a\n\x1b[31m" + "b" * 500, (8,), "is no part of the model"),
@@ -104,6 +104,20 @@ def test_metadata_that_is_refused(tmp_path: Path, metadata: dict[str, Any], prob
 )
 def test_tensors_that_are_refused(tmp_path: Path, name: str, shape: tuple[int, ...], problem: str) -> None:
     assert problem in refusal(small_llama(tmp_path / "m.gguf", tensors={name: zeros(*shape)}))
+
+
+def test_rotary_factors_of_another_type(tmp_path: Path) -> None:
+    factors = np.ones(8, np.float16)
+    problem = refusal(small_llama(tmp_path / "m.gguf", tensors={"rope_freqs.weight": factors}))
+    assert "the tensor 'rope_freqs.weight' is F16 (8,), not F32 (8,)" in problem
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
+def test_rotary_factors_that_are_no_factors(tmp_path: Path, value: float) -> None:
+    factors = np.array([1, 1, value, 1, 1, 1, 1, 1], np.float32)
+    _, loaded = load_gguf(small_llama(tmp_path / "m.gguf", tensors={"rope_freqs.weight": factors}))
+    with pytest.raises(WebrelaxError, match=r"'rope_freqs.weight' has a factor that is not a positive number"):
+        loaded.weights["rope.cosines"]()
 
 
 @pytest.mark.parametrize(
